@@ -207,7 +207,9 @@ STAGE_RUNS = Schema(
         Column("device_ns", "i64", "busy time of the device work launched in it, as a union", "ns"),
         time_column("device_start_ns", "start of its first device work", nullable=True),
         time_column("device_end_ns", "end of its last device work", nullable=True),
-        word_column("bound_by", BOUNDS, "what limits its duration: one of " + ", ".join(BOUNDS)),
+        word_column(
+            "bound_by", BOUNDS, "what limits its duration: one of " + ", ".join(BOUNDS), nullable=True
+        ),
     ),
 )
 

@@ -282,24 +282,28 @@ def test_what_a_wait_ends_is_not_continued_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "device", "communication", "stage", "bound"),
+    ("cpu", "device", "communication", "idle", "stage", "bound"),
     [
-        (10, 9, 0, "forward", "cpu"),
-        (100, 91, 0, "forward", "device"),  # as in the verdict
-        (100, 91, 50, "forward", "communication"),
-        (10, 10, 0, "forward", "device"),
-        (10, 10, 5, "forward", "device"),
-        (10, 10, 6, "forward", "communication"),
-        (10, 9, 9, "forward", "cpu"),
-        (10, 99, 99, "data_loading", "data"),
-        (0, 0, 0, "backward", "cpu"),  # its thread waits for others of the CPU, as in JAX
+        (10, 9, 0, 0, "forward", "cpu"),
+        (100, 91, 0, 0, "forward", "device"),  # as in the verdict
+        (100, 91, 50, 0, "forward", "communication"),
+        (10, 10, 0, 0, "forward", "device"),
+        (10, 10, 5, 0, "forward", "device"),
+        (10, 10, 6, 0, "forward", "communication"),
+        (10, 9, 9, 0, "forward", "cpu"),
+        (10, 99, 99, 0, "data_loading", "data"),
+        (0, 0, 0, 0, "backward", "cpu"),  # its thread waits for others of the CPU, as in JAX
+        (10, 9, 0, 10, "forward", "cpu"),
+        (10, 20, 0, 20, "forward", "device"),
+        (10, 20, 0, 21, "forward", None),  # the CPU waits for a device that seems to do nothing
+        (10, 20, 0, 21, "data_loading", "data"),
     ],
 )
 def test_what_takes_longest_bounds_a_run(
-    cpu: int, device: int, communication: int, stage: str, bound: str
+    cpu: int, device: int, communication: int, idle: int, stage: str, bound: str | None
 ) -> None:
-    columns = (np.array([value]) for value in (cpu, device, communication))
-    assert BOUNDS[stage_runs._bound(*columns, np.array(codes(stage)))[0]] == bound
+    columns = (np.array([value]) for value in (cpu, device, communication, idle))
+    assert (*BOUNDS, None)[stage_runs._bound(*columns, np.array(codes(stage)))[0]] == bound
 
 
 def test_device_work_is_of_the_last_run_that_began_before_its_launch() -> None:

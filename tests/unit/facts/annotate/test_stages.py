@@ -878,6 +878,43 @@ def test_a_stage_whose_cpu_waits_for_the_device_is_bound_by_the_device() -> None
     assert found["forward"] == "device"
 
 
+@pytest.mark.parametrize(
+    ("computes", "sums", "bound_by"), [(60, 20, "device"), (20, 60, "communication"), (20, 10, None)]
+)
+def test_a_stage_that_waits_for_work_of_others_is_bound_by_what_the_device_does_then(
+    computes: int, sums: int, bound_by: str | None
+) -> None:
+    """It launches the shortest work itself, which communicates, and is blocked from 12 to 97."""
+    between = 15 + computes
+    text = f"""
+        main     |   0 100 | ProfilerStep#1
+        main     |   0  10 | ## forward ##
+        main     |   1   2 | cudaLaunchKernel | corr=1
+        main     |   3   4 | cudaLaunchKernel | corr=2
+        main     |  10 100 | ## backward ##
+        main     |  11  12 | cudaLaunchKernel | corr=3
+        main     |  12  97 | cudaStreamSynchronize
+        stream 7 |  15 {between} | sgemm | corr=1
+        stream 8 |  {between} {between + sums} | ncclDevKernel_AllReduce | corr=2
+        stream 8 |  {between + sums} {between + sums + 2} | ncclDevKernel_AllReduce | corr=3
+    """
+    runs = annotate(drawn_trace(text))["stages"]
+    assert dict(zip(runs.text("stage"), runs.text("bound_by"), strict=True))["backward"] == bound_by
+
+
+def test_nothing_is_said_to_bound_a_stage_where_work_is_missing() -> None:
+    """Half of the launches lack their work."""
+    lines = ["main | 0 1000 | ProfilerStep#1", "main | 0 900 | nn.Module: Net_0"]
+    for number in range(20):
+        at = 10 + 40 * number
+        lines.append(f"main | {at} {at + 4} | cudaLaunchKernel | corr={number + 1}")
+        if number % 2:
+            lines.append(f"stream 7 | {at + 6} {at + 30} | sgemm | corr={number + 1}")
+    trace = annotate(drawn_trace("\n".join(lines)))
+    assert summarize(trace).verdict.bound_by == "unknown"
+    assert set(trace["stages"].text("bound_by")) == {None}
+
+
 def test_a_call_that_runs_what_all_passes_asked_for_is_in_none_of_them() -> None:
     """Lazy devices (Gaudi, torch_xla): operators only note their work; a mark of the step runs it."""
     loop = """

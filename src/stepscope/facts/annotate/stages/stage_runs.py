@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Codes, Codes8, Ids32, Mask, Rows, Times
-from stepscope.facts.annotate.device.idle import time_blocked
+from stepscope.facts.annotate.device.idle import busy_times, time_blocked
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
 from stepscope.facts.annotate.jax.scopes import loads_next_batch
@@ -14,6 +14,7 @@ from stepscope.facts.annotate.links.launches import at_launch, device_work, on_h
 from stepscope.facts.annotate.range_names import stage_of_range
 from stepscope.facts.annotate.stages.optimizers import name_optimizers, optimizer_calls, split_by_optimizer
 from stepscope.facts.annotate.steps.main_track import main_track
+from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.row_order import begins_run, count_within, ends_run, last_begun, last_of_key
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
@@ -323,15 +324,20 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
     device, run = _device_work(trace, step, starts, stage)
     begin, finish = trace.events.spans(device)
     busy = grouped_union(run, begin, finish, len(starts))
-    communicates = trace.events.text("category").mask("communication")[device]
-    communication_ns = grouped_union(
-        run[communicates], begin[communicates], finish[communicates], len(starts)
-    )
+    sums = trace.events.text("category").mask("communication")[device]
+    communication = grouped_union(run[sums], begin[sums], finish[sums], len(starts))
     first, last = np.full(len(starts), 2**62, np.int64), np.full(len(starts), -1, np.int64)
     np.minimum.at(first, run, begin)
     np.maximum.at(last, run, finish)
-    blocked = time_blocked(trace, np.flatnonzero(device_work(trace)))
-    working = ends - starts - blocked.within(starts, ends)
+    work = np.flatnonzero(device_work(trace))
+    blocked = time_blocked(trace, work)
+    meanwhile = (blocked, *map(blocked.intersect, busy_times(trace, work)))
+    waits, computed, summed = (spans.within(starts, ends) for spans in meanwhile)
+    worked = computed + summed
+    communication = np.where(worked > busy, summed, communication)  # it waits for work of other stages too
+    bound = _bound(ends - starts - waits, np.maximum(busy, worked), communication, waits - worked, stage)
+    if work_is_missing(trace):
+        bound[bound != BOUNDS.index("data")] = _NONE
     columns: dict[str, Any] = {
         "step": step,
         "rank": np.full(len(starts), trace.metadata.ranks[0]),
@@ -342,7 +348,7 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
         "device_ns": busy,
         "device_start_ns": np.where(last >= 0, first, -1),
         "device_end_ns": last,
-        "bound_by": Text(_bound(working, busy, communication_ns, stage), BOUNDS),
+        "bound_by": Text(bound, BOUNDS),
     }
     return Table(STAGE_RUNS, columns)
 
@@ -359,13 +365,14 @@ def _device_work(trace: Trace, step: Ids32, starts: Times, stage: Codes) -> tupl
     return device[run >= 0], run[run >= 0]
 
 
-def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> Codes8:
-    """What bounds each run: data, the CPU, computing on the device, or communication.
+def _bound(cpu: Times, device: Times, communication: Times, idle: Times, stage: Codes) -> Codes8:
+    """What bounds each run: data, the CPU, computing on the device, or communication; -1 if not known.
 
-    The time of the CPU is that in which it does not wait for the device.
+    The time of the CPU is that in which it does not wait for the device, which may be `idle` then.
     """
     by_device = (device > 0) & ((device >= cpu) | (device > _BUSY * cpu))
     bound = np.where(by_device, BOUNDS.index("device"), BOUNDS.index("cpu"))
     bound[by_device & (2 * communication > device)] = BOUNDS.index("communication")
+    bound[idle > np.maximum(cpu, device)] = _NONE
     bound[stage == STAGES.index("data_loading")] = BOUNDS.index("data")
     return bound.astype(np.int8)
