@@ -85,23 +85,29 @@ class Measures:
         """A time of all steps, ns, as ms per step."""
         return float(total_ns) / 1e6 / self._search.step_count
 
-    def part_of_step(self, rows: Rows, ms: float | None = None) -> float:
+    def part_of_step(self, rows: Rows, ms: float = np.inf) -> float:
         """The share of a step, 0 to 1, in which any of `rows` runs, or of the `ms` that they take
-        on all threads and devices, if that may be less: both without one-off costs and delays."""
-        spent = self._steady_part_ms(self.spans(rows))
-        return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
+        on all threads and devices, if that may be less: both without one-off costs and delays. Of what
+        runs on the CPU and on devices, which may be a step behind, the longer side counts."""
+        on_device = self._search.device_work[rows]
+        sides = (
+            self._steady_part_ms(self.spans(rows[on_device == side]), not side) for side in (True, False)
+        )
+        return min(max(sides), ms, self.steady_ms) / (self.steady_ms or 1.0)
 
     def share_of_stage(self, stage: str) -> float:
         """The share of a stage in the step, both without one-off costs and delays."""
-        return min(self._steady_part_ms(self.stage_spans(stage)) / (self.steady_ms or 1.0), 1.0)
+        return min(self._steady_part_ms(self.stage_spans(stage), True) / (self.steady_ms or 1.0), 1.0)
 
     def all_but_ms(self, stays: Rows) -> float:
         """The step without events that stay, loading of data, and long gaps in which only Python runs, ms."""
         gaps = self.stalls(LEAST_SHARE * 1e6 * self.steady_ms).union(self.stage_spans("data_loading"))
         return self.steady_ms - self._steady_part_ms(self.spans(stays).union(gaps))
 
-    def _steady_part_ms(self, spans: Intervals) -> float:
-        return self.per_step(Intervals(*windows_of(self._steps)).intersect(spans).minus(self._once).total())
+    def _steady_part_ms(self, spans: Intervals, of_cpu: bool = False) -> float:
+        steps = self._steps
+        bounds = steps.spans() if of_cpu and self.has_device else windows_of(steps)  # a device may be behind
+        return self.per_step(Intervals(*bounds).intersect(spans).minus(self._once).total())
 
     @cached_property
     def first_use(self) -> Rows:
@@ -117,9 +123,11 @@ class Measures:
         """Whether a time per step is less than most rules report."""
         return ms < LEAST_SHARE * self.steady_ms
 
-    def longer_side_ms(self, ranges: Rows) -> float:
-        """Time of ranges, ms per step: on the CPU, or of the device work in them if longer."""
-        return max(self.ms(ranges), self.ms(self._search.find(inside=ranges, on_device=True)))
+    def longer_side_ms(self, rows: Rows) -> float:
+        """Time of ranges and device work, ms per step: on the CPU, or on devices with the work in them."""
+        on_device = self._search.device_work[rows]
+        work = np.union1d(rows[on_device], self._search.find(inside=rows, on_device=True))
+        return max(self.ms(rows[~on_device]), self.ms(work))
 
     def cost_ms(self, rows: Rows) -> float:
         """All that `rows` cost, ms per step: on the CPU, on the device, and to launch."""

@@ -119,6 +119,29 @@ def test_a_delay_takes_no_more_of_a_step_than_the_step_is_longer(
     assert context("\n".join(lines)).measures.steady_ms == pytest.approx(steady_ms)
 
 
+def test_what_the_cpu_does_counts_where_the_device_is_a_step_behind() -> None:
+    """Windows of 90 us begin when work from before the steps ends, after half of what the CPU does."""
+    lines = ["main | 0 1 | cudaLaunchKernel | corr=9", "stream 7 | 5 195 | sgemm | corr=9"]
+    for step in range(2):
+        at, begin = 50 + 100 * step, 195 + 90 * step
+        lines += [
+            f"main | {at} {at + 100} | ProfilerStep#{step}",
+            f"main | {at} {at + 95} | ## forward ##",
+            f"main | {at + 10} {at + 30} | aten::relu",
+            f"main | {at + 12} {at + 14} | cudaLaunchKernel | corr={2 * step + 1}",
+            f"main | {at + 40} {at + 42} | cudaLaunchKernel | corr={2 * step + 2}",
+            f"stream 7 | {begin} {begin + 10} | relu | corr={2 * step + 1}",
+            f"stream 7 | {begin + 10} {begin + 90} | sgemm | corr={2 * step + 2}",
+        ]
+    found = context("\n".join(lines))
+    rows = found.search.find("relu")
+    assert len(rows) == 4
+    assert found.measures.steady_ms == pytest.approx(0.09)
+    assert found.measures.longer_side_ms(rows) == pytest.approx(0.02)
+    assert found.measures.part_of_step(rows) == pytest.approx(20 / 90)
+    assert found.measures.share_of_stage("forward") == 1.0
+
+
 def test_lengths_and_facts(device: RuleContext) -> None:
     measures = device.measures
     assert (measures.step_ms, measures.steady_ms, measures.run_ms) == (1.0, 1.0, 0.0)
