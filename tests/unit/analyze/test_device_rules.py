@@ -296,6 +296,32 @@ def test_a_wait_for_a_copy_to_the_host_is_not_to_be_removed(
     assert ("event.query()" in finding.advice) == ("Event" in call)
 
 
+def test_a_blocking_copy_is_placed_at_its_call_and_in_the_users_range() -> None:
+    """The copies take 3 us on the device, and block the CPU for 406 us in one range and 90 us in another."""
+    finding = found(
+        "synchronizing_calls",
+        """
+        main     |    0 1000 | ProfilerStep#0
+        main     |   10   12 | cudaLaunchKernel | corr=1
+        stream 7 |   20  420 | volta_sgemm | corr=1
+        main     |   14  440 | ## wait_for_sizes ##
+        main     |   20  426 | cudaMemcpyAsync | corr=2
+        stream 7 |  421  422 | Memcpy DtoH (Device -> Pageable) | corr=2
+        main     |  500  640 | ## log ##
+        main     |  520  522 | cudaLaunchKernel | corr=3
+        stream 7 |  525  600 | volta_sgemm | corr=3
+        main     |  530  620 | cudaMemcpyAsync | corr=4
+        stream 7 |  610  612 | Memcpy DtoH (Device -> Pageable) | corr=4
+        main     |  900  902 | cudaLaunchKernel | corr=5
+        stream 7 |  905  990 | volta_sgemm | corr=5
+        """,
+    )
+    assert finding is not None
+    assert finding.what.endswith("Mostly in wait_for_sizes.")
+    (place,) = finding.evidence
+    assert (place.name, place.count, place.ms) == ("cudaMemcpyAsync", 2, pytest.approx(0.496))
+
+
 def test_a_short_copy_of_pinned_memory_that_ends_in_its_call_blocks_nothing() -> None:
     def copies(name: str, call: str) -> str:
         return "main | 0 1000 | ProfilerStep#0\n" + "\n".join(

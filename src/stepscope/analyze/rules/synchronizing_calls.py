@@ -7,6 +7,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import MOSTLY_SAVED
+from stepscope.analyze.python_stalls import LOOP, name_of_stall, place_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
@@ -86,7 +87,7 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         if not len(rows) or (not context.measures.has_device and context.measures.calls(rows) < MANY):
             continue
         reported = np.concatenate([reported, rows])
-        what = f"Each step calls {call.spelled} {context.times(rows)}.{context.main_place(rows)}"
+        what = f"Each step calls {call.spelled} {context.times(rows)}.{_main_place(context, rows)}"
         if context.measures.has_device:
             what += " Each call on a tensor blocks the CPU until the device is done."
         else:
@@ -174,18 +175,32 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     synchronized = np.isin(operator, context.search.operator_of(waits)) & (operator >= 0)
     wait = _waits_for_copies(context, copies)
     blocking = context.search.outlasted(copies) | synchronized | (wait >= 0)
-    rows = copies[blocking & ~context.search.within(reported)[copies]]
+    chosen = blocking & ~context.search.within(reported)[copies]
+    rows = copies[chosen]
     if len(rows):
         names = sorted({*map(glob, context.search.names(rows))})
+        caller = np.where(synchronized, operator, context.search.caller[copies])
+        blocks = np.where(wait >= 0, wait, np.where(caller >= 0, caller, copies))[chosen]
+        spelled = context.by_framework(COPIES, jax=COPIES_OF_JAX)
         yield context.finding(
             f"Each step copies from the device {context.times(rows)}, blocking the CPU. "
-            f"Such copies are {context.by_framework(COPIES, jax=COPIES_OF_JAX)}.{context.main_place(rows)}",
+            f"Such copies are {spelled}.{_main_place(context, blocks)}",
             context.by_framework(ADVICE, jax=JAX),
-            rows,
+            np.unique(blocks),
             _without_waits(
                 context, np.union1d(rows, wait[wait >= 0]), *(f"no_sync:awaits={name}" for name in names)
             ),
         )
+
+
+def _main_place(context: RuleContext, rows: Rows) -> str:
+    """Where most of the time is that the CPU is blocked, as a sentence: a line, else the user's range."""
+    place = context.main_place(rows)
+    if place or context.context_trace:
+        return place
+    stalled = stalled_ranges(context, context.measures.spans(rows))
+    name = name_of_stall(context, stalled) if len(stalled.rows) else LOOP
+    return "" if name == LOOP else f" {place_of_stall(context, stalled, name)}."
 
 
 def _waits_for_copies(context: RuleContext, copies: Rows) -> Rows:
@@ -226,7 +241,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
         names = context.search.names(rows)
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
-            f"({', '.join(names)}).{context.main_place(rows)}",
+            f"({', '.join(names)}).{_main_place(context, rows)}",
             _EVENTS
             if all("Event" in name for name in names)
             else f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
