@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,6 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _MAX_GAP = 0.05  # of a step; chosen: steps that are farther apart do not follow each other
-_COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
 _MOST_EVENTS = 1 << 22  # of steps chosen by default: building and changing a graph takes 500 bytes for each
 _FEWEST_STEPS = 2  # whatever their size: one step alone counts until its device work ends
 
@@ -69,16 +68,6 @@ class Window:
         return self.begin_ns > int(self.starts_ns[0])
 
 
-class _Step(NamedTuple):
-    """A row of the trace's table `steps`."""
-
-    number: int
-    start_ns: int
-    end_ns: int
-    device_end_ns: int
-    window_start_ns: int
-
-
 def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None) -> Window:
     """The window of some steps of a rank, by default its longest run of consecutive steps.
 
@@ -90,53 +79,48 @@ def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
     rank = ranks_with_steps(trace)[0] if rank is None else rank
     table = trace["steps"]
     known = table.take(steady_steps(table)) if steps is None else table
-    runs = _runs(known, rank)
+    runs = _runs(known.take(known["rank"] == rank))
     if steps is not None:
-        inside = ([step for step in run if steps[0] <= step.number <= steps[1]] for run in runs)
-        runs = [run for run in inside if run and (run[0].number, run[-1].number) == steps]
+        inside = (run.take((run["step"] >= steps[0]) & (run["step"] <= steps[1])) for run in runs)
+        runs = [run for run in inside if tuple(run["step"][[0, -1]] if len(run) else ()) == steps]
     if not runs:
         raise TraceError(f"{trace.metadata.source}: {missing_steps(trace, rank, *(steps or (None,)))}")
     run = max(runs, key=len)
-    if steps is None and len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
-        run = run[1:]
+    if steps is None and len(run) > 1 and run["start_ns"][0] < unrecorded_work_end(trace, rank):
+        run = run.take(np.arange(1, len(run)))
     run = run if steps else _last_steps(trace, run)
-    starts = np.array([*(step.start_ns for step in run), run[-1].end_ns], np.int64)
-    numbers = tuple(step.number for step in run)
-    window = Window(rank, numbers, starts, run[0].window_start_ns, _ends(run, starts))
+    starts = np.append(run["start_ns"], run["end_ns"][-1:]).astype(np.int64)
+    window = Window(
+        rank, tuple(run["step"].tolist()), starts, int(run["window_start_ns"][0]), _ends(run, starts)
+    )
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: a step has no length")
     return window
 
 
-def _last_steps(trace: Trace, run: list[_Step]) -> list[_Step]:
+def _last_steps(trace: Trace, run: Table) -> Table:
     """The last steps of a run that have `_MOST_EVENTS` events of all ranks together, at least two."""
     step = trace.events["step"]
     if len(step) <= _MOST_EVENTS:
         return run
-    events = np.cumsum([np.count_nonzero(step == one.number) for one in reversed(run)])
-    return run[-max(int((events <= _MOST_EVENTS).sum()), _FEWEST_STEPS) :]
+    events = np.cumsum([np.count_nonzero(step == number) for number in run["step"][::-1]])
+    last = max(int((events <= _MOST_EVENTS).sum()), _FEWEST_STEPS)
+    return run.take(np.arange(len(run))[-last:])
 
 
-def _ends(run: list[_Step], starts: Times) -> Times:
-    worked = np.maximum.accumulate([step.device_end_ns for step in run])
-    if run[0].window_start_ns <= run[0].start_ns:
+def _ends(run: Table, starts: Times) -> Times:
+    worked = np.maximum.accumulate(run["device_end_ns"].astype(np.int64))
+    if run["window_start_ns"][0] <= run["start_ns"][0]:
         worked[:-1] = starts[1:-1]  # nothing was queued: the CPU tells the steps apart
-    return np.maximum(starts[1:], worked).astype(np.int64)
+    return np.maximum(starts[1:], worked)
 
 
-def _runs(steps: Table, rank: int) -> list[list[_Step]]:
-    """Runs of consecutive steps; each step lasts until the next begins."""
-    table = steps.take(steps["rank"] == rank)
-    columns = (table[name].tolist() for name in _COLUMNS)
-    runs: list[list[_Step]] = []
-    for step in map(_Step, *columns):
-        last = runs[-1][-1] if runs else None
-        if last and abs(step.start_ns - last.end_ns) <= _MAX_GAP * (step.end_ns - step.start_ns):
-            runs[-1][-1] = last._replace(end_ns=step.start_ns)
-            runs[-1].append(step)
-        else:
-            runs.append([step])
-    return runs
+def _runs(steps: Table) -> list[Table]:
+    """Runs of consecutive steps of a rank; each step lasts until the next begins."""
+    start, end = steps.spans()
+    far = np.abs(start[1:] - end[:-1]) > _MAX_GAP * (end - start)[1:]
+    rows = np.split(np.arange(len(steps)), np.flatnonzero(far) + 1)
+    return [steps.take(run) for run in rows if len(run)]
 
 
 Found = TypeVar("Found")
