@@ -154,8 +154,7 @@ def _missing(ranks: Sequence[int], world_size: int) -> list[WarningRow]:
     if not (missing := size - len(present)):
         return []
     first = islice((rank for rank in range(size) if rank not in present), min(missing, _SHOWN + 1))
-    message = f"no file for rank {shown(list(first))} of {size} ranks"
-    return [("rank_missing", message, missing)]
+    return [("rank_missing", f"no file for rank {shown(list(first))} of {size} ranks", missing)]
 
 
 def shown(items: Sequence[object]) -> str:

@@ -77,8 +77,7 @@ class DeviceTimes:
         return {"host_ns": self._host_ns, "device_ns": self._device_ns} if self.is_over else None
 
     def _queue_behind_sleep(self) -> None:
-        asleep_ns = min(self._host_ns[-1], _LONGEST_SLEEP_NS)
-        self._cuda._sleep(asleep_ns * _CYCLES_PER_NS)
+        self._cuda._sleep(min(self._host_ns[-1], _LONGEST_SLEEP_NS) * _CYCLES_PER_NS)
         begun, ended = (self._cuda.Event(enable_timing=True) for _ in range(2))
         begun.record()
         self._events = begun, ended

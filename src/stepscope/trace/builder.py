@@ -103,8 +103,7 @@ def _memory(parts: Parts, events: Table, origin: int) -> Table:
     columns = _rebased(parts.memory, origin)
     if not columns:
         return Table(MEMORY, {})
-    track = columns.pop("track")
-    columns["event"] = _around(events, np.asarray(track), columns["time_ns"])
+    columns["event"] = _around(events, np.asarray(columns.pop("track")), columns["time_ns"])
     table = Table(MEMORY, columns)
     return table.take(np.argsort(table["time_ns"], kind="stable"))
 

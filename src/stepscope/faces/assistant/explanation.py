@@ -81,8 +81,7 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
         yield Section("findings", rows, "stepscope analyze FILE --all")
     if knowledge.ranking:
         rows = [_whatif(gain) for gain in knowledge.ranking.gains if gain.speedup >= 1 + _LEAST_SHARE]
-        total = len(knowledge.ranking.gains)
-        yield Section("what-ifs", rows, "stepscope whatif FILE --all", total)
+        yield Section("what-ifs", rows, "stepscope whatif FILE --all", len(knowledge.ranking.gains))
     if report:
         yield from _work(report.main)
     alike: dict[tuple[str, ...], list[str]] = {}

@@ -377,8 +377,7 @@ class StepscopeServer(LanguageServer):
         choice = self.documents.choices.get(entry)
 
         def find() -> DocumentEdit:
-            site = locate_site(entry, documents, arguments, choice)
-            return edit_document(documents, site, batch)
+            return edit_document(documents, locate_site(entry, documents, arguments, choice), batch)
 
         return await asyncio.to_thread(find)
 

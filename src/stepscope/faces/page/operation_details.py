@@ -307,8 +307,7 @@ def details(view: TraceView, query: Query) -> Details:
         path: of the operation.
     """
     path = "/".join(filter(None, query.text("path").split("/")))
-    columns = detail_columns(view, selected(view, path))
-    facts = {name: column[0] for name, column in columns.items()}
+    facts = {name: column[0] for name, column in detail_columns(view, selected(view, path)).items()}
     return Details(path=path, level=path.rpartition("/")[0], **facts)
 
 

@@ -100,8 +100,7 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     """A step with some of its levels, those that contain them included."""
     whole = [opening.every for opening in openings]
     levels = [*whole, *(opening.shown for opening in openings if opening.shown is not opening.every)]
-    rows = view.timeline.raw_events(path)
-    places = place_events(view.timeline.index, path, rows, [openings])
+    places = place_events(view.timeline.index, path, view.timeline.raw_events(path), [openings])
     place = {inside: number for number, inside in enumerate(places.paths)}
     strings: Interner[str] = Interner()
     tracks, resources, counts = _resources(levels)

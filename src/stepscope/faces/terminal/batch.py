@@ -151,8 +151,7 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     """Say which number is changed and what is run where, before anything is run."""
     scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
     say(f"found {opened.site.sentence}")
-    name = Path(opened.path).name
-    say(f"running {name} several times, a few steps each, {scratch.sentence}")
+    say(f"running {Path(opened.path).name} several times, a few steps each, {scratch.sentence}")
     ask_before_running(scratch)
     return replace(opened, scratch=scratch)
 
@@ -160,8 +159,7 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
 def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[Result, DevicesAnswer | None]:
     """The result, and what it would be on other devices: the capture ends with the session."""
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
-    estimate = plan.estimate and how["estimate"]
-    plan = replace(plan, timeout_s=how["timeout"], estimate=estimate)
+    plan = replace(plan, timeout_s=how["timeout"], estimate=plan.estimate and how["estimate"])
     if how["points"]:
         plan = replace(plan, points=how["points"], extra=0)
     with step_progress() as tell, Session(how["python"], tell) as session:

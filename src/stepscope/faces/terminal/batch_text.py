@@ -42,8 +42,7 @@ _KWH = 3.6e6  # joules
 
 def print_batch(console: Console, result: Result, at: Sequence[int] = (), fits: Sequence[Any] = ()) -> None:
     """Print the result for an entry file, with predictions at some batch sizes and what fits."""
-    wide = console.width >= WIDE
-    console.print(Group(*_parts(result, at, fits, wide)), highlight=False)
+    console.print(Group(*_parts(result, at, fits, console.width >= WIDE)), highlight=False)
 
 
 def _parts(result: Result, at: Sequence[int], fits: Sequence[Any], wide: bool) -> Iterator[RenderableType]:
@@ -288,8 +287,7 @@ def _cost_table(answer: DevicesAnswer, wide: bool) -> Table:
 
 def _rank_table(answer: DevicesAnswer, bandwidth_gbps: float, wide: bool) -> Table:
     heads = ("", "ranks>", "ms per step>", "samples/s>", *(["range"] * wide), "efficiency>", "USD>")
-    title = f"Data-parallel ranks, {bandwidth_gbps:g} Gbit/s between them"
-    table = plain_table(title, *heads)
+    table = plain_table(f"Data-parallel ranks, {bandwidth_gbps:g} Gbit/s between them", *heads)
     for row in answer.devices:
         for number, prediction in enumerate(row.ranks):
             table.add_row(

@@ -81,8 +81,7 @@ class _ContextsText:
         self.spots = set(hotspots(tree, by).tolist()) - {0}
 
     def header(self) -> Text:
-        name = self.tree.source.replace("\\", "/").rpartition("/")[2]
-        line = Text.assemble((name, "bold"))
+        line = Text.assemble((self.tree.source.replace("\\", "/").rpartition("/")[2], "bold"))
         facts = [plural(len(self.tree) - 1, "context"), f"by {self.measure.meaning}"]
         return line.append(f"   {' · '.join(facts)}", "dim")
 
@@ -96,8 +95,7 @@ class _ContextsText:
         kept = [i for i, column in enumerate(self.columns()) if column in widths]
         room = max(self.width - _width(widths), 8)
         for row in rows:
-            cells = [row.cells[i] for i in kept if i < len(row.cells)]
-            table.add_row(self.name(row, room), *cells)
+            table.add_row(self.name(row, room), *[row.cells[i] for i in kept if i < len(row.cells)])
         return table
 
     def columns(self) -> list[str]:
@@ -199,8 +197,7 @@ class _ContextsText:
         total = float(self.value[hidden].sum())
         if total / self.whole < _LEAST_REST:
             return
-        numbers = (self.write(total), percent(total / self.whole))
-        cells = [Text(number, "dim") for number in numbers]
+        cells = [Text(number, "dim") for number in (self.write(total), percent(total / self.whole))]
         rows.append(_ContextRow(level, cells, words=f"… {len(hidden)} more"))
 
     def footer(self) -> Text:

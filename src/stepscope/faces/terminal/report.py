@@ -237,8 +237,7 @@ def _write_html(
     view = TraceView(traces[0], lambda id: others[id].trace, source_root, custom)
     files = project_files(view)
     if files:
-        count = plural(len(files), "source file")
-        lines = [f"{out} includes the text of {count}:", *files]
+        lines = [f"{out} includes the text of {plural(len(files), 'source file')}:", *files]
         print("\n  ".join(lines), file=sys.stderr)
     asked = ["\n".join(changes.split()) for changes in whatifs]
     report = replace(report_of(view, rank, step, files, others), whatifs=asked)

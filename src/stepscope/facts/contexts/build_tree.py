@@ -92,8 +92,7 @@ def _merged(forest: Forest) -> tuple[Paths, Ids]:
     """The tree of paths, and the node of each element, -1 for elements that are left out."""
     kept = forest.parent != LEFT_OUT
     number = np.append(np.cumsum(kept) - 1, -1)
-    key = forest.frame * len(VIAS) + forest.via
-    paths = merge_paths(number[forest.parent[kept]], key[kept])
+    paths = merge_paths(number[forest.parent[kept]], (forest.frame * len(VIAS) + forest.via)[kept])
     node = np.full(len(kept), -1, np.int64)
     node[kept] = paths.node
     return paths, node

@@ -73,8 +73,7 @@ def agreed(node: Ids, code: IntArray, size: int) -> Ids32:
 
 def levels(depth: IntArray) -> list[IntArray]:
     """The rows of each depth, from the top."""
-    deepest = int(depth.max(initial=-1))
-    order, first = grouped(depth, deepest + 1)
+    order, first = grouped(depth, int(depth.max(initial=-1)) + 1)
     return [order[begin:end] for begin, end in pairwise(first.tolist())]
 
 

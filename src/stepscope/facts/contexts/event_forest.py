@@ -210,8 +210,7 @@ def _without_number(name: str) -> str:
 
 def _runs_backward(trace: Trace, host: Mask) -> Mask:
     track, tracks = trace.events["track"], len(trace["tracks"])
-    backward = host & trace.events.text("stage").mask("backward")
-    count = np.bincount(track[backward], minlength=tracks)
+    count = np.bincount(track[host & trace.events.text("stage").mask("backward")], minlength=tracks)
     return (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
 
 

@@ -147,8 +147,7 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Flame
     order = np.lexsort((weight, level))
     number = np.full(len(tree) + 1, -1, np.int64)  # the last is for "no caller"
     number[nodes] = inverse(order)[: len(nodes)]
-    place = preorder(number[caller[order]])
-    order = order[inverse(place)]
+    order = order[inverse(preorder(number[caller[order]]))]
     number[nodes] = inverse(order)[: len(nodes)]
     inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
     hidden = np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)

@@ -159,8 +159,7 @@ def fold(rows: Table, into: IntArray | None = None, key: Ids | None = None) -> F
     facts = {}
     for name in _FACTS:
         column = rows.text(name)
-        codes = agreed(paths.node, column.codes[kept], len(nodes))
-        facts[name] = Text(codes, column.values)
+        facts[name] = Text(agreed(paths.node, column.codes[kept], len(nodes)), column.values)
     return Folded(nodes.with_columns(**facts), paths.node[number[target]])
 
 
@@ -174,8 +173,7 @@ def aligned(before: ContextTree, after: ContextTree) -> list[ContextTree]:
 
     Python frames are the same by function and file name, not by line.
     """
-    moved = [{"contexts": 0}, {"contexts": len(before)}]
-    rows = stacked([before.nodes, after.nodes], moved)
+    rows = stacked([before.nodes, after.nodes], [{"contexts": 0}, {"contexts": len(before)}])
     names_alone = rows.text("file").map(lambda file: file.replace("\\", "/").rpartition("/")[2])
     folded = fold(rows, key=identity(rows.with_columns(file=names_alone), _SAME_PLACE))
     names = dict.fromkeys([*before.metrics, *after.metrics])

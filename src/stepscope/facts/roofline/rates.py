@@ -136,8 +136,7 @@ def with_device(trace: Trace, name: str) -> Trace:
 def _is_in(known: str, name: str) -> bool:
     """Whether a name contains another as whole words: GH200 is not H200, A1000 is not A100."""
     early = re.escape(known).replace("SXM4", "SXM4?")  # drivers of 2020 wrote A100-SXM-80GB
-    words = rf"(?<![A-Za-z0-9]){early}(?![A-Za-z0-9])"
-    return re.search(words, name, re.IGNORECASE) is not None
+    return re.search(rf"(?<![A-Za-z0-9]){early}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
 
 
 # -- memory of a device, by its name or as a plain size

@@ -80,8 +80,7 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
 
     Those of an operation are its own, those inside, and their device work.
     """
-    nothing = np.zeros(0, np.int64)
-    rows = np.concatenate([nothing, *(one.rows for one in operations)])
+    rows = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in operations)])
     of = np.repeat(np.arange(len(operations)), [len(one.rows) for one in operations])
     # A step's rows are all its events, on devices too.
     step = np.array([one.kind == "step" for one in operations], np.bool_)[of]

@@ -189,8 +189,7 @@ class Index:
         """The events of a step of a rank, ascending."""
         keys, rows, first = self._by_step
         (at,) = places_among(keys, step_keys(np.array([rank]), np.array([step]))).tolist()
-        found = rows[first[at] : first[at + 1]] if at >= 0 else rows[:0]
-        return found.astype(np.int64)
+        return (rows[first[at] : first[at + 1]] if at >= 0 else rows[:0]).astype(np.int64)
 
     def outermost(self, rows: Ids) -> Ids:
         """Those of some events that do not lie directly in one of them, in pre-order."""

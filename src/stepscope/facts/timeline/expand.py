@@ -292,8 +292,7 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
         Operation(str(StepId(step, rank)), "step", f"step {step}", rows)
         for (step, rank), rows in zip(numbers, inside, strict=True)
     ]
-    events = np.array([len(rows) for rows in inside], np.int64)
-    costs = replace(on_cpu(costs, table), events=events)
+    costs = replace(on_cpu(costs, table), events=np.array([len(rows) for rows in inside], np.int64))
     busy = table["device_busy_ns"].astype(np.int64)
     return operations, replace(costs, work_ns=costs.cpu_ns, device_ns=busy)
 
@@ -355,8 +354,7 @@ def _placed(index: Index, rows: Ids, table: Table) -> tuple[Ids, int]:
     track = int(spent.argmax()) if len(spent) else -1
     if len(lasting):
         loose = (run < 0) & (index.track[rows] == track) & ~index.has_children(rows)
-        at = last_begun(lasts["start_ns"], index.start[rows])
-        run = np.where(loose, np.maximum(at, 0), run)
+        run = np.where(loose, np.maximum(last_begun(lasts["start_ns"], index.start[rows]), 0), run)
     return np.append(lasting, -1)[run], track
 
 

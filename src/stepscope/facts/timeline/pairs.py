@@ -150,8 +150,7 @@ class _Merged:
         there = other.pieces.end_ns - other.pieces.start_ns
         change = np.zeros(len(length), np.int64)
         change[has] = length[has] - there[partner[has]]
-        joined = partner[self.longest(has)]
-        rectangle = np.append(other.group, -1)[joined]
+        rectangle = np.append(other.group, -1)[partner[self.longest(has)]]
         longest = self.longest(np.ones(len(length), np.bool_))
         ends = np.maximum.reduceat(pieces.end_ns, first) if len(first) else first
         sums = np.add.reduceat(change, first) if len(first) else first

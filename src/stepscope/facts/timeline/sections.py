@@ -189,8 +189,7 @@ def group(
     first, alone = bounds[:-1], np.diff(bounds) == 1
     singles = iter(_singles(contents, lanes, first[alone]))
     sections = iter(_sections(contents, lanes, facts, first[~alone], bounds[1:][~alone]))
-    operations = [next(singles if one else sections) for one in alone.tolist()]
-    return operations, lanes.lane[first]
+    return [next(singles if one else sections) for one in alone.tolist()], lanes.lane[first]
 
 
 def _singles(contents: Contents, lanes: Lanes, chosen: Ids) -> list[Operation]:

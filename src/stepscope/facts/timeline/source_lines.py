@@ -137,8 +137,7 @@ def _clipped_end(index: Index, chosen: Mask) -> Times:
 
 def _computing(index: Index, chosen: Mask) -> Ids:
     """Chosen device work; collectives belong to no line, as to no module."""
-    computes = index.events.text("category").mask(*COMPUTING)
-    return np.flatnonzero(chosen & computes & index.on_device)
+    return np.flatnonzero(chosen & index.events.text("category").mask(*COMPUTING) & index.on_device)
 
 
 # -- lines that call modules, or define their classes

@@ -438,6 +438,5 @@ def find_footprint(trace: Trace, attribution: Attribution) -> Footprint:
 def _end_of_forward(trace: Trace, step: int, end: int) -> int:
     """When the step's first backward event begins; the end of the step where it has none."""
     events = trace.events
-    chosen = (events["step"] == step) & (events["forward_event"] >= 0)
-    starts = events["start_ns"][chosen]
+    starts = events["start_ns"][(events["step"] == step) & (events["forward_event"] >= 0)]
     return int(starts.min()) if len(starts) else end

@@ -30,8 +30,7 @@ class MeasuredBatch:
     @property
     def samples(self) -> float | None:
         """Samples per step that data loaders handed out; None if there were no loaders."""
-        mean = statistics.fmean(self.facts.get("samples") or [0])
-        return mean or None
+        return statistics.fmean(self.facts.get("samples") or [0]) or None
 
     @property
     def watts(self) -> float | None:

@@ -183,8 +183,7 @@ class Session:
         except NothingFits as error:
             raise NothingFits(str(error), *run.ran_out_at) from error
         estimated = run.estimate(swept, self._progress)
-        notes = run.warnings(swept)
-        profile = make_profile(swept.points(), swept.too_large, run.device, notes)
+        profile = make_profile(swept.points(), swept.too_large, run.device, run.warnings(swept))
         breakdown = run.breakdown(swept)
         return Result(
             entry, profile, breakdown, estimated, run.capture, run.captured_batch, run.program_memory

@@ -55,8 +55,7 @@ def words(name: str) -> list[str]:
 
 def is_batch_size(name: str) -> bool:
     """Whether this is a name for a number of samples in a batch."""
-    found = words(name)
-    core = [word for word in found if word not in _EVALUATE]
+    core = [word for word in words(name) if word not in _EVALUATE]
     if not core or not any(word == "batch" or word in _SHORT for word in core):
         return False
     known = all(word in _BESIDE or word == "batch" or word in _SHORT for word in core)

@@ -178,8 +178,7 @@ def _disagreement(points: Sequence[BatchPoint], at: int) -> float:
     low, high = points[at], points[at + 1]
     middle = (low.ms + high.ms) / 2
     batch = (low.batch + high.batch) / 2
-    before = points[at - 1] if at else BatchPoint(0, 0.0, 0)
-    led = [_led(before, low, batch)]
+    led = [_led(points[at - 1] if at else BatchPoint(0, 0.0, 0), low, batch)]
     if at + 2 < len(points):
         led.append(_led(high, points[at + 2], batch))
     return min(abs(value / middle - 1) for value in led)

@@ -121,8 +121,7 @@ class Worker:
         self._folder.cleanup()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        code = _START.format(folder=_SOURCES)
-        words = [self._python, "-c", code, self._preload]
+        words = [self._python, "-c", _START.format(folder=_SOURCES), self._preload]
         try:
             process = subprocess.Popen(
                 words,

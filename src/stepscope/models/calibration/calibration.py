@@ -295,8 +295,7 @@ def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
     kept = kept if kept and kept.casts and kept.copies else None  # of operators alone: not whole
     known = None if kept is None or kept.is_disturbed else kept
     operators = find_operators(trace, trace.events.text("stage").mask(*STAGES))
-    length = trace.events["duration_ns"][operators.rows]
-    wanted = heaviest_operators(operators, length, _MIN_SHARE)
+    wanted = heaviest_operators(operators, trace.events["duration_ns"][operators.rows], _MIN_SHARE)
     missing = [text for text in wanted if known is None or text not in known.operators]
     if known is not None and not missing:
         return known

@@ -247,8 +247,7 @@ def _threshold(magnitude: Tensor, count: int) -> Tensor:
     """A bound that somewhat more than `count` values exceed, by a sample."""
     stride = max(1, min(_LARGEST_STRIDE, count // _LEAST_FOUND))
     sample = magnitude[::stride]
-    wanted = min(len(sample), int(1.5 * count / stride) + 2)
-    return sample.topk(wanted).values[-1]
+    return sample.topk(min(len(sample), int(1.5 * count / stride) + 2)).values[-1]
 
 
 # -- measurements between two processes on this machine that communicate over gloo

@@ -136,8 +136,7 @@ def _kernels(graph: Graph, event: Ids, task: Ids) -> tuple[Ids, Ids]:
     name = graph.trace.events["name"][event].astype(np.int64)
     step = graph.tasks["step"][task].astype(np.int64)
     alone = -1 - np.arange(len(event))
-    batched = name * (step.max(initial=0) + 1) + step
-    key = np.where(stage.mask(*BATCHED), batched, alone)
+    key = np.where(stage.mask(*BATCHED), name * (step.max(initial=0) + 1) + step, alone)
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     return inverse(order)[group.ravel()], first[order]

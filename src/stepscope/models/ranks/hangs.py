@@ -182,8 +182,7 @@ class _Node:
     @property
     def waits(self) -> str:
         """Who waits in it, and where."""
-        wait = _does(self.waiting, "waits", "wait")
-        return f"{wait} in {self.call}{self.job.at(self.row)}"
+        return f"{_does(self.waiting, 'waits', 'wait')} in {self.call}{self.job.at(self.row)}"
 
     @property
     def sentence(self) -> str:

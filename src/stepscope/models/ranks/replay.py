@@ -120,8 +120,7 @@ class Replay:
 
     def own_ms(self, steps: int) -> Floats:
         """Each rank's own work in each step, ms, shape (ranks, steps); 0 where not replayed."""
-        code = self.rank * steps + self.step
-        total = np.bincount(code, self.own, len(self.begin) * steps) / 1e6
+        total = np.bincount(self.rank * steps + self.step, self.own, len(self.begin) * steps) / 1e6
         return total.reshape(len(self.begin), steps).astype(np.float64)
 
     @property
@@ -291,8 +290,7 @@ class ReplayGraph:
 def _edges(matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     """Source, target, and the mark or the call whose time an edge takes."""
     arrival, meeting = len(rank), len(rank) + len(arrives)
-    marks = np.arange(1, len(rank))
-    chain = marks[rank[1:] == rank[:-1]]
+    chain = np.arange(1, len(rank))[rank[1:] == rank[:-1]]
     met = np.flatnonzero(matched.meeting >= 0)
     number = matched.meeting[met]
     before, after = _before_on_stream(matched, met)

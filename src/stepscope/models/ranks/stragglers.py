@@ -356,8 +356,7 @@ class _Kernels:
         return self._by_kernels(excess_ms, ratios) if ratios else "its own work takes longer"
 
     def _by_kernels(self, excess_ms: float, ratios: Mapping[str, tuple[float, float]]) -> str:
-        first = self._sketches[self._rows[0]]
-        work = "kernel" if first.has_device else "operator"
+        work = "kernel" if self._sketches[self._rows[0]].has_device else "operator"
         longer = self._longer_ms()
         if longer < _EXPLAINED * excess_ms:
             return f"in Python or waiting (no {work} takes longer)"

@@ -156,8 +156,7 @@ def _compared(
 
 def _only_measured(specs: Sequence[ChangeSpec], graph: Graph) -> str | None:
     """Why the changes are not predicted for a graph, if so."""
-    reasons = (spec.change.only_measured for spec in specs if on_cpu(graph))
-    return next(filter(None, reasons), None)
+    return next(filter(None, (spec.change.only_measured for spec in specs if on_cpu(graph))), None)
 
 
 def _recorded(script: Program, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:

@@ -87,8 +87,7 @@ class RecordColumns:
     def _label(self, label: Label) -> None:
         key = (label.place.process, label.place.thread, label.name)
         if label.name in LABELS and key not in self.labels and label.arguments:
-            value = next(iter(parse(label.arguments).values()), "")
-            self.labels[key] = str(value).strip()
+            self.labels[key] = str(next(iter(parse(label.arguments).values()), "")).strip()
 
     @cached_property
     def identity(self) -> Ids:

@@ -278,8 +278,7 @@ class CompiledHistory:
         added[:] = _numbered(added, numbers)
         memo.skipped += memoized - self._end
         self._end = memoized
-        rows = self._rows[:count].T
-        named = dict(zip(EVENT_COLUMNS, rows, strict=True))
+        named = dict(zip(EVENT_COLUMNS, self._rows[:count].T, strict=True))
         named["stack"] = _numbered(named["stack"], numbers)
         if count:
             self._history.add_rows(target, named)

@@ -200,8 +200,7 @@ def _alive_at_end(events: Table, order: Rows) -> Rows:
 def _first(events: Table, order: Rows, starts: Rows, limit: Rows, *actions: str) -> Rows:
     """The first event of some actions at the same address before the next allocation, or -1."""
     found = np.flatnonzero(events.text("action").mask(*actions)[order])
-    place = np.searchsorted(found, starts)
-    candidate = np.append(found, len(order))[place]
+    candidate = np.append(found, len(order))[np.searchsorted(found, starts)]
     rows = np.append(order, -1)[candidate]
     hit = (candidate < limit) & _same_place(events, order[starts], rows)
     return np.where(hit, rows, -1)

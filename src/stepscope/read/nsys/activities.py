@@ -353,8 +353,7 @@ class Database:
     """A file's tables, read-only; a context manager, whose methods raise IngestError if it is damaged."""
 
     def __init__(self, path: Path) -> None:
-        source = f"file:{quote(str(path))}?mode=ro&immutable=1"
-        self._connection = sqlite3.connect(source, uri=True)
+        self._connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
         self._connection.text_factory = self._text
         self._connection.execute("pragma trusted_schema = off")
         self._connection.execute(f"pragma hard_heap_limit = {_MOST_HEAP}")

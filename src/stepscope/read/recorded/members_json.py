@@ -84,8 +84,7 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
     if memory.out_of_memory is None:
         return trace
     failed: dict[str, Any] = msgspec.to_builtins(memory.out_of_memory)
-    properties = {**trace.metadata.properties, "out_of_memory": failed}
-    return trace.with_metadata(properties=properties)
+    return trace.with_metadata(properties={**trace.metadata.properties, "out_of_memory": failed})
 
 
 def kept_storages(capture: Path) -> list[KeptStorage]:

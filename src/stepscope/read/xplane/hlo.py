@@ -284,15 +284,13 @@ def _numbers(source: XSpaceFile, found: Fields, number: int, count: int) -> list
 
 
 def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
-    columns = (column.tolist() for column in (found.owner, found.value, found.end))
-    return zip(*columns, strict=True)
+    return zip(*(column.tolist() for column in (found.owner, found.value, found.end)), strict=True)
 
 
 def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
     """Sizes of a program's arguments, of those whose memory a result takes over (`donated_bytes`), and of
     others for which a result of the same shape and type takes new memory (`could_donate_bytes`)."""
-    shapes = HloShapes(source)
-    arguments, results = _program_shape(source, module, shapes)
+    arguments, results = _program_shape(source, module, HloShapes(source))
     kept = dict.fromkeys(range(len(results)))
     donated: list[Array] = []
     for entry in (alias for aliases in source.inner(module, 8) for alias in source.inner(aliases, 1)):

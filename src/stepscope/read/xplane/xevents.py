@@ -66,8 +66,7 @@ class Batch:
 
     def texts(self, name: str) -> Integers:
         """The code in `EventReader.words` of a text stat of each event, -1 if it has none."""
-        words = self._reader.words
-        result = self._shared(name, str, words.__getitem__)
+        result = self._shared(name, str, self._reader.words.__getitem__)
         stats = self._stats
         rows = (stats.name == self._reader.names[name]) & (stats.text >= 0)
         result[stats.owner[rows]] = stats.text[rows]

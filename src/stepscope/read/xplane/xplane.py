@@ -45,8 +45,7 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     for severity in ("errors", "warnings"):
         for text in texts[severity]:
             log_note(log, text, otherwise=f"recorder_{severity[:-1]}")
-    profile = _Profile(source, planes)
-    parts = profile.parts(texts["hostnames"])
+    parts = _Profile(source, planes).parts(texts["hostnames"])
     log("damaged_message", "a message is damaged or truncated; read up to the damage", source.damage.count)
     parts.warnings = log.rows()
     if not len(parts.events["start_ns"]):
@@ -166,8 +165,7 @@ class _Profile:
         return {"start_ns": start, "duration_ns": end - start, "rows": np.flatnonzero(valid)}
 
     def _bytes(self, batch: Batch) -> Integers:
-        details = batch.texts("memcpy_details")
-        ids, inverse = np.unique(details, return_inverse=True)
+        ids, inverse = np.unique(batch.texts("memcpy_details"), return_inverse=True)
         words = list(self._words)
         found = [_SIZE.search(words[code]) if code >= 0 else None for code in ids.tolist()]
         return np.array([int(match[1]) if match else -1 for match in found], np.int64)[inverse]

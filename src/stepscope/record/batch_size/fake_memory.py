@@ -238,8 +238,7 @@ def _apply(self: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
             with torch.no_grad():
                 changed = fn(parameter)
             if changed is not parameter:
-                own = torch.nn.Parameter(changed, parameter.requires_grad)
-                self._parameters[name] = own
+                self._parameters[name] = torch.nn.Parameter(changed, parameter.requires_grad)
     for name, buffer in self._buffers.items():
         if buffer is not None:
             self._buffers[name] = fn(buffer)

@@ -131,8 +131,7 @@ class CompilerWatch(Hooks):
         describe = self._extension.describe_annotation
         describe(_REGION + number, f"compiled region {name}", *place)
         for part, what in _PARTS.items():
-            shown = f"{what.format(name)}{again}"
-            describe(f"{_COMPILATION}{number} {part}", shown, *place)
+            describe(f"{_COMPILATION}{number} {part}", f"{what.format(name)}{again}", *place)
 
     def _again(self, number: str, metrics: Any) -> str:
         count = _AGAIN.search(number)

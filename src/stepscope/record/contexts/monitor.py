@@ -128,8 +128,7 @@ class Monitor:
         wanted = set(sources)
         if unknown := wanted - set(SOURCES):
             raise CaptureError(f"expected sources of {list(SOURCES)}, found {sorted(unknown)}")
-        bits = sum(SOURCES[source] for source in wanted)
-        frames = self._extension.call_path(bits, context)
+        frames = self._extension.call_path(sum(SOURCES[source] for source in wanted), context)
         return [PathFrame(KINDS[kind], *rest) for kind, *rest in frames]
 
     @contextmanager

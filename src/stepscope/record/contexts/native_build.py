@@ -117,8 +117,7 @@ def _compiler() -> str:
 
 def _built(recipe: Recipe, say: Any) -> Path:
     home = folder()
-    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    result = home / recipe.key / (_NAME + suffix)
+    result = home / recipe.key / (_NAME + importlib.machinery.EXTENSION_SUFFIXES[0])
     if result.is_file():
         return result
     try:
@@ -159,8 +158,7 @@ def _execute(commands: Iterable[Sequence[str]]) -> None:
     try:
         while waiting or running:
             while waiting and len(running) < (os.cpu_count() or 1):
-                command = waiting.pop(0)
-                running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+                running.append(subprocess.Popen(waiting.pop(0), stderr=subprocess.PIPE, text=True))
             _check_outcome(running.pop(0))
     finally:
         for process in running:

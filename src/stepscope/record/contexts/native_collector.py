@@ -168,8 +168,7 @@ class PyTorchAdapter:
             from stepscope.record.contexts import module_paths as paths
 
             self._paths = paths.ModulePaths(self._extension)
-            resolve = paths.hidden_from_compiler(self._paths)
-            self._extension.watch_modules(paths.CALL_CODE, resolve)
+            self._extension.watch_modules(paths.CALL_CODE, paths.hidden_from_compiler(self._paths))
         if self._options.memory and (problem := self._extension.watch_memory(True)):
             self._extension.note(f"memory is not counted: {problem}")
         self._compiler.install()

@@ -124,8 +124,7 @@ def _of_models(registry: ModuleRegistry, made_at: MadeAt) -> Iterator[tuple[Json
         for kind, held in (("parameter", module._parameters), ("buffer", module._buffers)):
             for name, tensor in held.items():
                 if tensor is not None:
-                    lines = made_at.get((id(module), name), [])
-                    yield _row(kind, node.path, name, lines), tensor
+                    yield _row(kind, node.path, name, made_at.get((id(module), name), [])), tensor
 
 
 def _of_optimizers(

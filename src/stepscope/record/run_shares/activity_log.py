@@ -414,8 +414,7 @@ class ActivityLog:
 
     def _close_gap(self, activity: Activity, now: int) -> None:
         ready = now if self._ready_since is None else self._ready_since
-        gap = self._last, activity, self.has_trained
-        self.gaps[gap].add(ready - self._last_end)
+        self.gaps[self._last, activity, self.has_trained].add(ready - self._last_end)
         if self._ready_since is not None:
             activity.own_ns += now - ready
             self.prepared(activity, now - ready, self._loading_ns + self._starting_ns)

@@ -102,15 +102,13 @@ class CounterValues:
     def _first(self, times: Times) -> IntArray:
         """The value that holds at each of some times, -1 before the first; the first if several."""
         at = np.searchsorted(self.time_ns, times)
-        begins = self.time_ns[np.minimum(at, len(self.time_ns) - 1)] == times
-        return np.where(begins, at, at - 1)
+        return np.where(self.time_ns[np.minimum(at, len(self.time_ns) - 1)] == times, at, at - 1)
 
     def _extremes(self, first: IntArray, last: Rows) -> tuple[Floats, Floats]:
         low = max(int(first[0]), 0)
         values = np.append(self.value[low : int(last[-1])], 0)  # so that each bound is a position
         bounds = np.stack([np.maximum(first, 0), last], axis=1).ravel() - low
-        least = np.minimum.reduceat(values, bounds)[::2]
-        return least, np.maximum.reduceat(values, bounds)[::2]
+        return np.minimum.reduceat(values, bounds)[::2], np.maximum.reduceat(values, bounds)[::2]
 
     def _means(self, edges: Times) -> tuple[Floats, Floats]:
         means = np.diff(self.sums_until(edges)) / np.diff(edges)

@@ -67,8 +67,7 @@ class TrackSlices:
 
     def tile(self, start: int, end: int) -> SortedSlices:
         """What the tile [start, end) shows."""
-        counts = [depth.count(start, end) for depth in self._depths]
-        exact = sum(counts) <= EXACT_SLICES
+        exact = sum(depth.count(start, end) for depth in self._depths) <= EXACT_SLICES
         shown = [(depth.within if exact else depth.long)(start, end) for depth in self._depths]
         none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
         binned = [none if exact else depth.bins(start, end) for depth in self._depths]
@@ -366,8 +365,7 @@ def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool)
     inside = np.minimum(index.end[rows], end) - np.maximum(index.start[rows], start)
     if on_device:
         return inside
-    place = inverse(rows, len(index.start))
-    around = place[index.parent[rows]]
+    around = inverse(rows, len(index.start))[index.parent[rows]]
     within = np.flatnonzero((index.parent[rows] >= 0) & (around >= 0))
     inner = np.bincount(around[within], inside[within], len(rows)).astype(np.int64)
     return np.maximum(inside - inner, 0)
