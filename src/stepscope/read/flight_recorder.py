@@ -298,6 +298,5 @@ def _operation(entry: _Entry, name: str = "") -> LoggedOperation:
 def _place(frames: list[_Frame]) -> str:
     """The innermost frame of the user's code; of a library's if there is none."""
     of_user = (frame for frame in frames if not _LIBRARY.search(frame.filename))
-    python = (frame for frame in frames if frame.filename.endswith(".py"))
-    frame = next(of_user, None) or next(python, None)
+    frame = next(of_user, None) or next((frame for frame in frames if frame.filename.endswith(".py")), None)
     return f"{frame.filename}:{frame.line} ({frame.name})" if frame else ""

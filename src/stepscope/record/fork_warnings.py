@@ -37,8 +37,7 @@ class _OnlyOurThreads:
         """Before a fork."""
         self.remove()
         tasks = _tasks()
-        theirs = tasks - self.started
-        if len(tasks) > 1 and len([task for task in theirs if _name(task) != _NAME]) == 1:
+        if len(tasks) > 1 and len([task for task in tasks - self.started if _name(task) != _NAME]) == 1:
             warnings.filters.insert(0, self._filter)  # type: ignore[attr-defined]
 
     def remove(self) -> None:

@@ -173,8 +173,7 @@ def _first_module(source: str, tracer: Any) -> tuple[str | None, Any]:
 
 def _stack(node: Any) -> list[int]:
     """The ids of the modules that a node was traced in, outermost first."""
-    numbers = map(_number, node.meta.get("nn_module_stack") or ())
-    return [number for number in numbers if number is not None]
+    return [number for number in map(_number, node.meta.get("nn_module_stack") or ()) if number is not None]
 
 
 def _number(key: object) -> int | None:
@@ -241,5 +240,4 @@ def _described(graph: Json, paths: dict[int, str]) -> Json:
         path = path_of(node["stack"])
         rest = {key: value for key, value in node.items() if key != "stack"}
         nodes.append({**rest, "path": base if path is None else path})
-    inputs = [path_of(stack) for stack in graph["inputs"]]
-    return {**graph, "base": base, "inputs": inputs, "nodes": nodes}
+    return {**graph, "base": base, "inputs": [path_of(stack) for stack in graph["inputs"]], "nodes": nodes}

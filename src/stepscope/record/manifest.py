@@ -123,8 +123,7 @@ def _devices_of_torch(torch: Any) -> Iterator[Json]:
 
 def _devices_of_jax(jax: Any) -> Iterator[Json]:
     """The devices of this process, without the CPU."""
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    if not getattr(bridge, "_backends", None):
+    if not getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
         return
     for index, device in enumerate(jax.local_devices()):
         if device.platform != "cpu":

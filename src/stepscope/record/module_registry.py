@@ -260,8 +260,7 @@ def class_site(cls: type) -> tuple[str | None, int | None]:
     if file is None:
         return None, None
     definition = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
-    lines = linecache.getlines(file)
-    numbers = (number for number, text in enumerate(lines, 1) if definition.match(text))
+    numbers = (number for number, text in enumerate(linecache.getlines(file), 1) if definition.match(text))
     return str(Path(file).absolute()), next(numbers, None)
 
 

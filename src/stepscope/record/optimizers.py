@@ -208,8 +208,7 @@ class BackwardSteps:
 
     def _report(self) -> None:
         stepped, self._stepped = self._stepped, []
-        reported = (optimizer for optimizer in stepped if optimizer in self._reported)
-        optimizer = next(reported, stepped[-1])
+        optimizer = next((optimizer for optimizer in stepped if optimizer in self._reported), stepped[-1])
         self._reported.add(optimizer)
         self._on_step(optimizer)
 

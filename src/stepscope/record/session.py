@@ -161,8 +161,7 @@ class Session(OfOneProcess):
             if recorder.best() is not recording:
                 recorder.close()
         chosen = self._chosen(recording)
-        message = f"recorded {recording.span}{_meaning(chosen)}"
-        result = self._result(chosen, "complete", message, recording)
+        result = self._result(chosen, "complete", f"recorded {recording.span}{_meaning(chosen)}", recording)
         shares = self._run_shares(ended=False)
         self._write(chosen, recording, replace(result, run_shares=shares))
         if self._clock and shares:

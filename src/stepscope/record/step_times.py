@@ -343,8 +343,7 @@ class UnrecordedSteps:
         parts, whole = (chosen(self._timed[detail]) for detail in (Detail.PARTS, Detail.STEP))
         for clock in range(2):
             if parts.count >= FEWEST:
-                cost_ns = _merged_ns(watched, clock) - _merged_ns(parts, clock)
-                _remove_from_calls(facts, clock, cost_ns)
+                _remove_from_calls(facts, clock, _merged_ns(watched, clock) - _merged_ns(parts, clock))
             if parts.count >= FEWEST and whole.count >= FEWEST:
                 kept = _step_ns(whole, clock) / max(_step_ns(parts, clock), 1)
                 _shorten(facts, clock, min(max(kept, 1 - _MOST_COST), 1.0))

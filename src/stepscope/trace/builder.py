@@ -134,13 +134,11 @@ def _tied(arrows: Arrows | None, events: Table, origin: int) -> Table:
 
 def _match_tails(arrows: Arrows, tails: Rows, heads: Rows) -> Rows:
     """For each head the tail of the same kind and id, or -1."""
-    kinds = len(arrows.kind.values) + 1
-    key = arrows.identity * kinds + arrows.kind.codes
+    key = arrows.identity * (len(arrows.kind.values) + 1) + arrows.kind.codes
     return np.append(tails, -1)[places_among(key[tails], key[heads])]
 
 
 def _next_started(events: Table, track: Array, time: Array) -> Ids32:
     """The event that starts next on a track, for an arrow's end between two events."""
-    reversed_start = -events["start_ns"][::-1]
-    reversed_event = last_started(track, -time, events["track"][::-1], reversed_start)
+    reversed_event = last_started(track, -time, events["track"][::-1], -events["start_ns"][::-1])
     return np.where(reversed_event < 0, -1, len(events) - 1 - reversed_event).astype(np.int32)

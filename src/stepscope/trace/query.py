@@ -145,8 +145,7 @@ def named_tables(connection: Any, sql: str) -> set[str]:
     import duckdb
 
     with suppress(duckdb.Error):
-        names: set[str] = connection.get_table_names(sql)
-        return names
+        return connection.get_table_names(sql)
     return set(re.findall(r"\w+", sql))
 
 

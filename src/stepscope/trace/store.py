@@ -166,7 +166,6 @@ def _arguments(batch: pa.RecordBatch | None) -> Arguments:
         return Arguments()
     bounds: list[int] = batch.column("sources").offsets.to_pylist()
     sources, ends = (_numbers(batch.column(name).values) for name in ("sources", "ends"))
-    packed = bytes_of(batch.column("packed"))
-    parts = zip(bounds, bounds[1:], packed, strict=False)
+    parts = zip(bounds, bounds[1:], bytes_of(batch.column("packed")), strict=False)
     blocks = (ArgumentBlock(sources[first:last], ends[first:last], part) for first, last, part in parts)
     return Arguments(tuple(blocks))

@@ -153,8 +153,7 @@ class Table:
 
     def __init__(self, schema: Schema, columns: Mapping[str, ArrayLike | Text]) -> None:
         self.schema = schema
-        names = {column.name for column in schema.columns}
-        if unknown := set(columns) - names:
+        if unknown := set(columns) - {column.name for column in schema.columns}:
             raise ValueError(f"{schema.name} has no column {sorted(unknown)}")
         lengths = {name: len(values) for name, values in columns.items()}  # type: ignore[arg-type]
         if len(set(lengths.values())) > 1:

@@ -56,8 +56,7 @@ class Metadata:
 
     def capture_of(self, rank: int) -> Mapping[str, Any]:
         """The manifest of a rank's own capture."""
-        found: Mapping[str, Any] = self.captures.get(str(rank), self.capture)
-        return found
+        return self.captures.get(str(rank), self.capture)
 
     def device(self, number: int) -> Mapping[str, Any]:
         """The properties of the device with this number, empty if unknown.

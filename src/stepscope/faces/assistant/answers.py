@@ -223,10 +223,9 @@ class Answers:
         tree = self.recordings.view(file).contexts(rank, step)
         chosen = measure(tree, by or default_measure(tree))
         unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
-        hottest = np.argsort(-own, kind="stable")[:_MOST_ROWS].tolist()
         rows = [
             {"path": _call_path(tree, node), f"own_{unit}": own[node], f"inclusive_{unit}": inclusive[node]}
-            for node in hottest
+            for node in np.argsort(-own, kind="stable")[:_MOST_ROWS].tolist()
             if own[node] > 0
         ]
         return {"by": chosen.meaning, "measures": measures(tree), "paths": rows}
@@ -234,11 +233,10 @@ class Answers:
     def modules(self, file: str, rank: int | None = None, step: int | None = None) -> Any:
         """Time, FLOPs and parameters of each module, the costliest first."""
         modules: Any = self._page(file, "modules", rank=rank, step=step)
-        nodes = sorted(all_nodes(modules.tree), key=lambda node: -max(node.device_ms, node.cpu_ms))
         rows = [
             {"path": node.path, "cpu_ms": node.cpu_ms, "device_ms": node.device_ms}
             | {key: getattr(node, key) for key in node.__struct_fields__ if key not in _TREE}
-            for node in nodes
+            for node in sorted(all_nodes(modules.tree), key=lambda node: -max(node.device_ms, node.cpu_ms))
         ]
         return {"step_ms": modules.step_ms, "evidence": modules.evidence, "modules": rows}
 
@@ -255,10 +253,9 @@ class Answers:
         level = self.recordings.view(file).timeline.level(path)
         times = ("start_ns", "cpu_ns", "self_ns", "device_ns", "events")
         columns = {key: getattr(level.costs, key).tolist() for key in times}
-        operations = zip(level.paths, level.operations, strict=True)
         rows = [
             {"path": path, "name": one.name, "kind": one.kind, **{key: columns[key][at] for key in times}}
-            for at, (path, one) in enumerate(operations)
+            for at, (path, one) in enumerate(zip(level.paths, level.operations, strict=True))
         ]
         return {"inside": level.name, "operations": rows}
 

@@ -109,8 +109,7 @@ async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -
         return DevicesReply(None, NOT_MEASURED)
     pool = spawned(1)
     try:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pool, _reply, result, devices, wanted)
+        return await asyncio.get_running_loop().run_in_executor(pool, _reply, result, devices, wanted)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

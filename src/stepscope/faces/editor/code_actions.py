@@ -89,8 +89,7 @@ def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentE
 def _in_client_units(document: Document, start: int, end: int, expected: str, new: str) -> DocumentEdit:
     span = lsp.Range(document.client_position_at_offset(start), document.client_position_at_offset(end))
     first = document.offset_at_position(span.start)
-    last = document.offset_at_position(span.end)
-    if document.source[first:last] != expected:
+    if document.source[first : document.offset_at_position(span.end)] != expected:
         raise BatchError(f"{document.path} has no {expected} where it should be; nothing changed")
     assert document.version is not None
     return DocumentEdit(document.uri, document.version, span, expected, new)

@@ -96,8 +96,7 @@ def _displays(server: StepscopeServer) -> None:
         if server.settings.hints != "inlay" or not marks:
             return []
         document = server.workspace.get_text_document(params.text_document.uri)
-        lines = split_lines(document.source)
-        return inlay_hints(marks, lines, document.position_codec, params.range)
+        return inlay_hints(marks, split_lines(document.source), document.position_codec, params.range)
 
     @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
     def lens(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
@@ -228,8 +227,7 @@ def _own_messages(server: StepscopeServer) -> None:
         ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
         wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)
         reply = await predict_devices(result, str(_field(params, "on")), wanted)
-        facts: dict[str, Any] = msgspec.to_builtins(reply)
-        return facts
+        return msgspec.to_builtins(reply)
 
     @server.feature("stepscope/batchEdit")
     async def batch_edit(params: Any) -> dict[str, Any]:

@@ -205,8 +205,7 @@ class StepscopeServer(LanguageServer):
         try:
             # The texts as they are in the editor, saved or not.
             unsaved = await asyncio.to_thread(self.open_documents().unsaved)
-            choice = self.documents.choices.get(entry)
-            request = MeasureRequest(entry, self.settings, unsaved, choice)
+            request = MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
             measured = await self.measure(request, report)
             self.documents.succeed(measured)
             state, message = "measured", _summary(measured)
@@ -290,8 +289,7 @@ class StepscopeServer(LanguageServer):
 
     def warn(self, message: str) -> None:
         """Show the user a message that no document has a place for."""
-        params = lsp.ShowMessageParams(lsp.MessageType.Warning, f"stepscope: {message}")
-        self.window_show_message(params)
+        self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, f"stepscope: {message}"))
 
     def _send_state(self, entry: str, state: str, message: str) -> None:
         params = {"uri": self.documents.uri_of(entry), "state": state, "message": message}

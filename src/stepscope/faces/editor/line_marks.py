@@ -54,8 +54,7 @@ def _between(old: Sequence[str], new: Sequence[str]) -> dict[int, MappedLine]:
     if max(len(old), len(new)) > _MOST_LINES:
         return _changed(range(len(old)), range(len(new)))
     lines: dict[int, MappedLine] = {}
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
-    for kind, begin, end, to, to_end in matcher.get_opcodes():
+    for kind, begin, end, to, to_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             lines |= {begin + row: MappedLine(to + row, False) for row in range(end - begin)}
         elif kind == "replace":

@@ -236,15 +236,13 @@ def _measured(entry: str, result: Result) -> Measured:
     answer = batch_answer(result)
     costs = costs_by_file(result.breakdown, texts) if result.breakdown else {}
     capture = str(result.capture) if result.capture else None
-    text = result.entry.sources[result.entry.path].text
-    settings = _settings_of(text, entry, result.entry.arguments)
+    settings = _settings_of(result.entry.sources[result.entry.path].text, entry, result.entry.arguments)
     return Measured(entry, costs, answer, capture=capture, settings=settings, result=result)
 
 
 def _settings_of(text: str, entry: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """The settings files that the script reads, with symbolic links resolved."""
-    strings = read_facts(text, entry).strings
-    files = settings_files(entry, arguments, strings, str(Path(entry).parent))
+    files = settings_files(entry, arguments, read_facts(text, entry).strings, str(Path(entry).parent))
     return tuple(os.path.realpath(file) for file in files)
 
 

@@ -241,8 +241,7 @@ def _track_row(track: AxisTrack) -> TrackRow:
 def _names(view: TraceView, events: Ids, own: list[str] | None, strings: Interner[str]) -> list[int]:
     """Codes of the short names of slices; a recorded name is shortened once."""
     if own is not None:
-        codes: list[int] = strings.codes(own).tolist()
-        return codes
+        return strings.codes(own).tolist()
     recorded = view.trace.events.text("name").codes[events].astype(np.int64)
     recorded = 2 * recorded + view.timeline.index.on_device[events]
     _, first, of = np.unique(recorded, return_index=True, return_inverse=True)

@@ -57,8 +57,7 @@ def data_element(name: str, content: object) -> str:
 
 def bytes_element(name: str, content: bytes) -> str:
     """The same for data that are no text; Base64 has no character that could end the element."""
-    data = b64encode(content).decode()
-    return f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
+    return f'<script type="application/octet-stream" id="{name}">{b64encode(content).decode()}</script>\n'
 
 
 def _policy(scripts: Iterable[str]) -> str:

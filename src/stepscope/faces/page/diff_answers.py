@@ -229,8 +229,7 @@ def _alike(shown: RecordedStep, before: Trace, rank: int) -> tuple[int | None, B
 
 def _by_length(trace: Trace, rank: int) -> list[int]:
     steps = SelectedSteps(trace, rank, None).steps
-    numbers: list[int] = steps["step"][np.argsort(step_lengths(steps), kind="stable")].tolist()
-    return numbers
+    return steps["step"][np.argsort(step_lengths(steps), kind="stable")].tolist()
 
 
 def recorded_step(trace: Trace, rank: int, step: int | None) -> RecordedStep:

@@ -86,8 +86,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope)
-        response = _refusal(request) or self._entrance(request)
-        respond: ASGIApp = response or self._app
+        respond: ASGIApp = _refusal(request) or self._entrance(request) or self._app
         await respond(scope, receive, _marking(send))
 
     def _entrance(self, request: Request) -> Response | None:
@@ -96,9 +95,8 @@ class Guard:
         if given is not None and request.url.path == "/":
             return self._welcome(request) if self._token.admits(given) else _refuse(_NO_TOKEN, 401)
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._token.fits(bearer.strip()):
-            return None
-        if self._token.opens(request.cookies.get(self.cookie, ""), self._port):
+        is_bearer = scheme.lower() == "bearer" and self._token.fits(bearer.strip())
+        if is_bearer or self._token.opens(request.cookies.get(self.cookie, ""), self._port):
             return None
         return _refuse(_NO_TOKEN, 401)
 

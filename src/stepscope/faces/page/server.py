@@ -107,8 +107,7 @@ def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | N
         print(f"{base}?token={token.secret}", flush=True)
         print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
         if browser and _has_screen():
-            address = f"{base}?token={token.ticket()}"
-            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            Thread(target=webbrowser.open, args=(f"{base}?token={token.ticket()}",), daemon=True).start()
 
     config = limited_config(make_app(workbench, token, number), "view")
     workbench.load(model, cache)

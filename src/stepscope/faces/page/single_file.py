@@ -286,8 +286,7 @@ def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
     left_out = ["what lives at most moments of the memory"]
     for device in known.devices:
         for by in (one.by for one in device.groupings):
-            tiles = export.memory_tiles(report, device.id, by)
-            if not all(add(tile) for tile in tiles):
+            if not all(add(tile) for tile in export.memory_tiles(report, device.id, by)):
                 left_out.append(f"the shortest changes of {device.id}'s memory by {by}")
         add(*export.memory_moments(report, device.id))
     return left_out

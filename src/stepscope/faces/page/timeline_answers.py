@@ -104,8 +104,7 @@ def event_of(view: TraceView, query: Query) -> int:
     """The event that a request names."""
     event = query.number("event")
     if event is None or event >= len(view.trace.events):
-        count = len(view.trace.events)
-        raise ServeError(f"expected an event from 0 to {count - 1}, found {event}", 404)
+        raise ServeError(f"expected an event from 0 to {len(view.trace.events) - 1}, found {event}", 404)
     return event
 
 

@@ -129,8 +129,7 @@ class WatchedJob:
 
 def watch_page(answer: WatchAnswer) -> str:
     """The page about a watched run with its data, as HTML that needs nothing else."""
-    data = gzip.compress(json_bytes(answer), mtime=0)
-    return page_in_one(bytes_element(ELEMENT, data), "watch.html")
+    return page_in_one(bytes_element(ELEMENT, gzip.compress(json_bytes(answer), mtime=0)), "watch.html")
 
 
 def _recordings(file: Path, id_of: Callable[[Path], str] | None) -> list[tuple[int, str, str | None]]:

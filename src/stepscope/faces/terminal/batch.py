@@ -116,8 +116,7 @@ def batch(
     capacities = [find_capacity(target) for target in targets]
     elsewhere = _elsewhere(devices, prices, Wanted(at, samples, ranks, bandwidth))
     module = entry if as_module else None
-    path = module_file(entry) if as_module else entry
-    opened = open_entry(path, arguments, choice=choice, module=module)
+    opened = open_entry(module_file(entry) if as_module else entry, arguments, choice=choice, module=module)
     if find:
         line = f"{opened.site.where}: {opened.site.kind} {opened.site.name} = {opened.batch}"
         show_answer({"batch": opened.batch, "site": opened.site}, [line], as_json)

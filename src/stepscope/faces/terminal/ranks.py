@@ -97,8 +97,7 @@ def ranks(
     else:
         print_job(terminal(), many.report, failed)
     if page:
-        answer = job_answer(name_of(sources), many.job, many.report, many.results)
-        write_text(Path(page), job_page(answer))
+        write_text(Path(page), job_page(job_answer(name_of(sources), many.job, many.report, many.results)))
     if view:
         from stepscope.faces.page.server import serve
 

@@ -157,8 +157,7 @@ def wrap_in_modules(
     rows = np.flatnonzero(wanted & (own >= 0) & (own != around) & (parent != LEFT_OUT))
     rows = rows[_is_below(own[rows], around[rows], outer)]
     result = parent.copy()
-    codes = module_frames(trace, frames)
-    result[rows] = synthetic.nest(parent[rows], own[rows], outer, codes, known)
+    result[rows] = synthetic.nest(parent[rows], own[rows], outer, module_frames(trace, frames), known)
     return result
 
 

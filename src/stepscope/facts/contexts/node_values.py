@@ -123,9 +123,7 @@ def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
     """The label of a node in a table or a graph, without redundant prefixes."""
     kind = tree.nodes.text("kind")[node] or ""
     file, line = tree.nodes.text("file")[node] or "", int(tree.nodes["line"][node])
-    name = _short(tree.label(node), kind)
-    if kind == "module":
-        name = _relative(tree, node)
+    name = _relative(tree, node) if kind == "module" else _short(tree.label(node), kind)
     if file and kind != "module":
         place = f"{_base(file)}{f':{line}' if line >= 0 else ''}"
         name = place if name == _TOP else f"{name} {place}"

@@ -31,8 +31,7 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     via = _inherited_via(tree, ~kept)
     # A node that receives backward work exceeds the length of its calls, and so do its callers.
     receives = mask_of(into[~kept & (via != _CALL)], len(tree))
-    rows = tree.nodes.with_columns(via=Text(via, VIAS))
-    return _folded(tree, rows, into, tree.leads_to(receives))
+    return _folded(tree, tree.nodes.with_columns(via=Text(via, VIAS)), into, tree.leads_to(receives))
 
 
 def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:

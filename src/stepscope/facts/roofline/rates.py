@@ -111,8 +111,7 @@ def data_sheets_date() -> str:
 
 @cache
 def _data_sheets() -> dict[str, Any]:
-    text = files("stepscope.facts.roofline").joinpath("data/gpus.json").read_text("utf-8")
-    return json.loads(text)
+    return json.loads(files("stepscope.facts.roofline").joinpath("data/gpus.json").read_text("utf-8"))
 
 
 def with_device(trace: Trace, name: str) -> Trace:

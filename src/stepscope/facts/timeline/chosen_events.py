@@ -103,8 +103,7 @@ def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence
     of_event = np.full(len(index.order), -1, np.int64)
     of_event[events] = 0
     for depth in depths:
-        operations = [one for level in depth for one in level.every.operations]
-        of, inside = events_inside(index, operations)
+        of, inside = events_inside(index, [one for level in depth for one in level.every.operations])
         of_event[inside] = of + len(paths)
         paths += [path for level in depth for path in level.every.paths]
     return EventPlaces(events, paths, of_event[events])

@@ -88,9 +88,8 @@ def _slices(trace: Trace, events: Ids, places: _Places) -> Iterator[ChromeEvent]
     part = trace.events.take(events)
     columns = (part["start_ns"].tolist(), part["duration_ns"].tolist(), part["track"].tolist())
     texts = part.text("name"), part.text("category")
-    arguments = trace.arguments_of(events)
     for event, given, name, category, start, duration, track in zip(
-        events.tolist(), arguments, *texts, *columns, strict=True
+        events.tolist(), trace.arguments_of(events), *texts, *columns, strict=True
     ):
         process, thread = places[track]
         yield ChromeEvent(
@@ -136,8 +135,7 @@ def _links(index: Index, events: Ids) -> Iterator[tuple[str, int, int]]:
         yield "ac2g", source, target
     flows = index.trace["flows"]
     source, target = flows["source_event"], flows["target_event"]
-    rows = np.flatnonzero((source >= 0) & (target >= 0) & inside[source] & inside[target])
-    for row in rows.tolist():
+    for row in np.flatnonzero((source >= 0) & (target >= 0) & inside[source] & inside[target]).tolist():
         pair = int(source[row]), int(target[row])
         if pair not in seen:
             seen.add(pair)
@@ -152,6 +150,5 @@ def _forward_to_backward(index: Index, events: Ids, inside: Mask) -> Iterator[tu
     linked = events[forward[events] >= 0]
     linked = linked[inside[forward[linked]]]
     outer = index.parent[linked]
-    first = linked[(outer < 0) | (forward[outer] != forward[linked])]
-    for target in first.tolist():
+    for target in linked[(outer < 0) | (forward[outer] != forward[linked])].tolist():
         yield "fwdbwd", int(forward[target]), target

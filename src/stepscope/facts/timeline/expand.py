@@ -70,8 +70,7 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
     costs = Costs.joined([stages.costs, _costs(index, unstaged, [opened])])
     listed = _Listed(stages.operations + unstaged.operations, _zeros(len(costs.cpu_ns)))
     passed = [stages.passed + int(inside.collapse.passed.sum())]
-    rows = resources.split(1)
-    return _levels(index, [opened], listed, costs, rows, passed=passed, hidden=hidden)[0]
+    return _levels(index, [opened], listed, costs, resources.split(1), passed=passed, hidden=hidden)[0]
 
 
 def open_operations(contents: Contents, opened: Sequence[Opened], every: bool, tiny: float) -> list[Level]:
@@ -158,8 +157,7 @@ class _Inside:
 
     def passed(self) -> Ids:
         """How many raw events of each level are opened in place, or left out."""
-        passed = np.bincount(self.level_of_lane, self.collapse.passed, len(self.opened))
-        return passed.astype(np.int64)
+        return np.bincount(self.level_of_lane, self.collapse.passed, len(self.opened)).astype(np.int64)
 
     def through(self) -> list[tuple[str, ...]]:
         """Names of the operations of each level that are opened in place."""

@@ -322,5 +322,4 @@ def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: LaneEvents) -> La
     opened = np.full(len(lanes), -1, np.int64)
     opened[lane] = events
     of, inner = work.contents.index.children(events[single])
-    left = held.take(held.rows != opened[held.lane])
-    return work.in_order(left, LaneEvents(inner, lane[single][of]))
+    return work.in_order(held.take(held.rows != opened[held.lane]), LaneEvents(inner, lane[single][of]))

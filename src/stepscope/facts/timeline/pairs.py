@@ -92,8 +92,7 @@ def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[Sequence
     for level in levels:
         if not (len(left) and len(other)):
             break
-        columns = (np.concatenate([before[at][left], after[at][other]]) for at in level)
-        _, code = distinct_rows(*columns)
+        _, code = distinct_rows(*(np.concatenate([before[at][left], after[at][other]]) for at in level))
         mine, theirs = (
             key.astype(np.int64) << 32 | place_in_group(key) for key in np.split(code, [len(left)])
         )

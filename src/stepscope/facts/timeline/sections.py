@@ -195,13 +195,12 @@ def group(
 def _singles(contents: Contents, lanes: Lanes, chosen: Ids) -> list[Operation]:
     texts, text = contents.names(lanes)
     ids = _ids(contents, lanes, chosen)
-    rows = lanes.first_row[chosen]
     columns = (
         text[chosen],
         lanes.bounds[chosen],
         lanes.bounds[chosen + 1],
         contents.contexts_in(lanes)[chosen],
-        contents.index.track[rows],
+        contents.index.track[lanes.first_row[chosen]],
         contents.events(lanes)[chosen],
         lanes.module[chosen],
     )
@@ -333,5 +332,4 @@ class _SectionContents:
             runtime[slowest],
         )
         ids = _ids(contents, lanes, self.operation[copies[slowest]])
-        rows = zip(*(column.tolist() for column in columns), ids, strict=True)
-        return [Spread(*row) for row in rows]
+        return [Spread(*row) for row in zip(*(column.tolist() for column in columns), ids, strict=True)]

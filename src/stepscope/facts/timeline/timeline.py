@@ -150,8 +150,7 @@ class Timeline:
             yield
 
     def _longest(self, path: str, every: bool) -> list[Opened]:
-        openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
-        return openable[:_OPENED_AHEAD]
+        return sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)[:_OPENED_AHEAD]
 
     def below(self, path: str, most: int = _EVERY, known: Sequence[Opening] = ()) -> Iterator[list[Opening]]:
         """The levels below an operation in lists, each level before those inside it.

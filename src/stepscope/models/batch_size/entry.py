@@ -111,8 +111,7 @@ def open_entry(
     """
     full = str(Path(path).absolute())
     here = str(Path(folder or Path.cwd()).absolute())
-    texts = (unsaved or {}).items()
-    edited = {os.path.realpath(file): _unsaved(file, text) for file, text in texts}
+    edited = {os.path.realpath(file): _unsaved(file, text) for file, text in (unsaved or {}).items()}
 
     def source_of(file: str) -> EditableText:
         return edited.get(os.path.realpath(file)) or read_source(file)

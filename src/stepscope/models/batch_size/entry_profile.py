@@ -139,8 +139,7 @@ class Profile:
         if memory is None:
             return None
         needed = needs or (lambda batch: memory.least(batch) * full(batch))
-        sizes = range(1, _LARGEST + 1)
-        return bisect_left(sizes, True, key=lambda batch: needed(batch) > capacity) or None
+        return bisect_left(range(1, _LARGEST + 1), True, key=lambda batch: needed(batch) > capacity) or None
 
     def largest_fitting(self, capacity: float | None) -> int | None:
         """The largest batch size that memory allows, as far as a limit is known."""

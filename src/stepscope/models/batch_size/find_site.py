@@ -136,13 +136,11 @@ class _Finder:
         sizes = ([site for site in group if "max" not in words(site.name)] for group in groups)
         surest = [part for parts in zip(sizes, groups, strict=True) for part in parts]
         training = [[site for site in group if site.role == "train"] for group in surest]
-        evaluation = [site for group in groups for site in group if site.role != "train"]
-        return _each_once([*training, evaluation])
+        return _each_once([*training, [site for group in groups for site in group if site.role != "train"]])
 
     def _batch_sizes(self, kind: str) -> Iterator[Definition]:
         """Definitions of a kind with the very name `batch_size`."""
-        definitions = self.facts.definitions
-        return (size for size in definitions if (size.kind, size.name) == (kind, "batch_size"))
+        return (size for size in self.facts.definitions if (size.kind, size.name) == (kind, "batch_size"))
 
     def _provider_group(self) -> list[Site]:
         sizes = [*self._batch_sizes("provider")]

@@ -57,8 +57,7 @@ class MemoryEstimate:
 def estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float, as_gpu: bool = False) -> RunFacts:
     """Memory at one batch size without computing; raises BatchError if the script cannot run on fake
     tensors; says why."""
-    request = entry.request(batch, estimate=True, as_gpu=as_gpu, timeout_s=timeout_s)
-    facts = worker.run(request).facts
+    facts = worker.run(entry.request(batch, estimate=True, as_gpu=as_gpu, timeout_s=timeout_s)).facts
     if facts["outcome"] == "estimated":
         return facts
     error: RunError = facts.get("error", {})

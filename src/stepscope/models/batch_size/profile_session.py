@@ -175,8 +175,7 @@ class Session:
     def profile_entry(self, entry: Entry, plan: Plan) -> Result:
         """The same for an entry that is open already."""
         if entry.scratch is None:
-            scratch = plan_scratch(entry.path, entry.folder, in_place=self.in_place)
-            entry = replace(entry, scratch=scratch)
+            entry = replace(entry, scratch=plan_scratch(entry.path, entry.folder, in_place=self.in_place))
         run = EntryMeasuring(entry, plan, self._worker(entry.preload))
         try:
             swept = sweep(run.measure, entry.batch, plan, self._progress)

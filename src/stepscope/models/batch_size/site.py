@@ -198,8 +198,7 @@ def _check_setting(old: str, new: str, site: Site, edit: Edit) -> None:
     try:
         before, after = dict(_leaves(parse(old))), dict(_leaves(parse(new)))
     except Exception as error:
-        reason = one_line(error)
-        raise BatchError(f"cannot parse {site.path}: {reason}", site.path) from error
+        raise BatchError(f"cannot parse {site.path}: {one_line(error)}", site.path) from error
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     if edit.old == edit.new and not changed:
         return

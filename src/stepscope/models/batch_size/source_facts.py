@@ -232,8 +232,7 @@ class _Collector:
     def _define(
         self, kind: str, name: str, value: ast.expr | None, place: _NodePlace, option: str | None = None
     ) -> None:
-        definition = Definition(kind, name, place.scope, value, option, place.bound)
-        self.facts.definitions.append(definition)
+        self.facts.definitions.append(Definition(kind, name, place.scope, value, option, place.bound))
 
     def _call(self, node: ast.Call, place: _NodePlace) -> None:
         name = last_name(node.func)

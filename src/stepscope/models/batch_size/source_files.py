@@ -59,8 +59,7 @@ def read_source(path: str | Path) -> EditableText:
         text = content.removeprefix(codecs.BOM_UTF8).decode(encoding)
         return EditableText(str(path), text, encoding, mark)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise BatchError(f"cannot read {path}: {reason}") from error
+        raise BatchError(f"cannot read {path}: {error.strerror or str(error)}") from error
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise BatchError(f"cannot decode {path}: {error}; save the file as UTF-8", str(path)) from error
 
@@ -125,8 +124,7 @@ def entries(text: str, path: str) -> Iterator[Site]:
         if table := _TABLE.match(code) if path.endswith(".toml") else None:
             around = [(-1, table["key"].strip())]
         for match in _ENTRY.finditer(code):
-            keys = [key for _, key in around] + [match["key"]]
-            yield _site(path, ".".join(keys), match, start, number)
+            yield _site(path, ".".join([key for _, key in around] + [match["key"]]), match, start, number)
         if head := _HEAD.match(code.rstrip()):
             around.append((indent, head["key"]))
         start += len(line)

@@ -99,8 +99,7 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     event, task = event[first], task[first]
     names, kind = events.text("name").take(event), events["kind"][event]
     precision = precisions(names, operators.width[event].astype(np.int64))
-    launch = _launches(graph, event, task)
-    return LaunchedKernels(task, launch, event, flops, size, precision, kind, known)
+    return LaunchedKernels(task, _launches(graph, event, task), event, flops, size, precision, kind, known)
 
 
 def _launches(graph: Graph, event: Ids, task: Ids) -> Ids:

@@ -216,14 +216,12 @@ def _device_moments(
     has_next = before < len(work)
     begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends)
     exposed = busy_until < end
-    alone = np.maximum(busy_until, start)
-    since = np.maximum(_waiting_since(trace, work, following, has_next, end), alone)
+    since = np.maximum(_waiting_since(trace, work, following, has_next, end), np.maximum(busy_until, start))
     needed = exposed & (since < end)
     waits = Intervals(since[needed], end[needed])
     resumed = np.where(needed, end, np.where(exposed | (ways == "recv"), begin_next, step_ends))
     sends = ways == "send"
-    sent = sends & _waits_for_another(end, begin_next, before, sends)
-    resumed = np.where(sent, step_ends, resumed)
+    resumed = np.where(sends & _waits_for_another(end, begin_next, before, sends), step_ends, resumed)
     return waits, np.maximum(resumed, end), _ready(trace, rows, work, start, end)
 
 

@@ -106,14 +106,13 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
     met = np.flatnonzero(matched.meeting >= 0)
     late = matched.late_ns(met, int(matched.rank.max(initial=0)) + 1) * MS / selected.count
     ranks = np.unique(matched.rank[met])
-    arrivals = map(Arrival, ranks.tolist(), late[ranks].tolist())
     return Collectives(
         rank,
         selected.steps["step"].tolist(),
         selected.length_ns * MS / selected.count,
         Intervals(*trace.events.spans(events[mine])).total() * MS / selected.count,
         table.exposed_ns(events[mine]) * MS / selected.count,
-        sorted(arrivals, key=lambda arrival: -arrival.late_ms),
+        sorted(map(Arrival, ranks.tolist(), late[ranks].tolist()), key=lambda arrival: -arrival.late_ms),
         sorted(rows, key=lambda row: (-row.exposed_ms, -row.total_ms, row.kind)),
     )
 

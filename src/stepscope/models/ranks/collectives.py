@@ -61,8 +61,7 @@ class Matched:
     def of(cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask) -> Matched:
         nth = _nth(rank, key * 2 + sends, columns)
         is_alone = np.array([one.kind in PAIRS for one in keys], np.bool_)  # of unknown peers
-        meeting = _meetings(key, nth, columns.step, ~is_alone[key])
-        return cls(keys, rank, key, nth, meeting, columns, sends)
+        return cls(keys, rank, key, nth, _meetings(key, nth, columns.step, ~is_alone[key]), columns, sends)
 
     @property
     def count(self) -> int:

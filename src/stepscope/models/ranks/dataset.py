@@ -62,8 +62,7 @@ def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
     raises IngestError if they cannot be written."""
     from pyarrow import parquet
 
-    names = sorted(trace.tables, key=lambda name: name == _LAST_TABLE)
-    for name in names:
+    for name in sorted(trace.tables, key=lambda name: name == _LAST_TABLE):
         table = trace[name].to_arrow()
         if len(table) or name == _LAST_TABLE:
             rows = table.drop_columns(["rank"]) if "rank" in table.column_names else table

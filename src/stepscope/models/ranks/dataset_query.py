@@ -125,11 +125,10 @@ def _modules(ranks: Sequence[Sketched]) -> pa.Table:
 def _calls_of(sketch: Sketch) -> pa.Table:
     columns = sketch.calls.columns()
     kinds = [sketch.calls.kinds[row] for row in columns.kind.tolist()]
-    steps = np.array(sketch.steps or [0])
     return pa.table(
         {
             "rank": pa.array(np.full(len(kinds), sketch.rank), pa.int32()),
-            "step": pa.array(steps[columns.step], pa.int64()),
+            "step": pa.array(np.array(sketch.steps or [0])[columns.step], pa.int64()),
             "kind": pa.array([one.kind for one in kinds], pa.string()),
             "process_group": pa.array([one.group for one in kinds], pa.string()),
             "ranks": pa.array([one.ranks for one in kinds], pa.string()),

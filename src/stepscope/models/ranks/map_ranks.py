@@ -125,14 +125,13 @@ def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
 
     known = [None if one.rank == UNKNOWN_RANK else one.rank for _, one in sketches]
     ranks, _ = distinct_ranks([Path(file) for file, _ in sketches], known)
-    order = sorted(range(len(ranks)), key=ranks.__getitem__)
     return [
         RankResult(
             sketches[row][0],
             msgspec.structs.replace(sketches[row][1], rank=ranks[row]),
             renumbered=ranks[row] != known[row],
         )
-        for row in order
+        for row in sorted(range(len(ranks)), key=ranks.__getitem__)
     ]
 
 

@@ -29,8 +29,7 @@ _MOST_UNPACKED = 16 << 20  # bytes; those of a sketch, which has 100 kB, take up
 
 def unpacked(packed: bytes, kind: str, columns: int) -> Array:
     """Numbers that zlib packed, shape (columns, rows); raises ValueError or zlib.error."""
-    content = zlib.decompressobj().decompress(packed, _MOST_UNPACKED)
-    return np.frombuffer(content, kind).reshape(columns, -1)
+    return np.frombuffer(zlib.decompressobj().decompress(packed, _MOST_UNPACKED), kind).reshape(columns, -1)
 
 
 class Passes(NamedTuple):

@@ -126,8 +126,7 @@ class Replay:
     @property
     def step_ms(self) -> float:
         """The length of a step, the mean of ranks and steps."""
-        turns = np.diff(self.rank) | np.diff(self.step)
-        last = np.append(np.flatnonzero(turns), len(self.rank) - 1)
+        last = np.append(np.flatnonzero(np.diff(self.rank) | np.diff(self.step)), len(self.rank) - 1)
         ends = self.times[last].reshape(len(self.begin), -1)
         lengths = np.diff(ends, axis=1, prepend=self.begin[:, None]).mean(axis=0)
         return float(lengths @ self.weights / self.weights.sum() / 1e6)

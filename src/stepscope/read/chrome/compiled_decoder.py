@@ -110,8 +110,7 @@ def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
     room = _room(rows)
     counts = np.empty(len(_COUNTS), np.int64)
     while True:
-        texts = room.texts if room.needs_texts else _NO_ROOM
-        columns = (_DEFAULTS, room.numbers, room.codes, texts)
+        columns = (_DEFAULTS, room.numbers, room.codes, room.texts if room.needs_texts else _NO_ROOM)
         joined = np.empty(size, np.uint8)
         if not decode_events(text, size, room.rows, *columns, joined, counts):
             return None
@@ -226,14 +225,12 @@ class _Decoded:
 
     def _reals(self, name: str) -> Floats:
         if self._count[f"odd_{name}s"]:
-            texts = self._texts_of_events(f"{name}_us")
-            return np.array(_REALS.decode(_array(texts, b"null")), np.float64)
+            return np.array(_REALS.decode(_array(self._texts_of_events(f"{name}_us"), b"null")), np.float64)
         return self._numbers(f"{name}_us").view(np.float64).copy()
 
     def _identities(self) -> Times | list[Any]:
         if self._count["odd_identities"]:
-            texts = self._texts_of_events("identity")
-            identities = _IDENTITIES.decode(_array(texts, b"null"))
+            identities = _IDENTITIES.decode(_array(self._texts_of_events("identity"), b"null"))
             local = self._texts_of_events("local_identity")
             return [b or None if a is None else a for a, b in zip(identities, local, strict=True)]
         if self._is_used("identity"):

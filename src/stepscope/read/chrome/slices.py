@@ -217,8 +217,7 @@ def _paired(
     begin, waiting = np.flatnonzero((match >= 0) & ~is_end), defaultdict[int, list[SliceMark]](list)
     others = np.flatnonzero(match < 0)
     for at in others[np.argsort(rows[others])].tolist():  # as in the file
-        mark = SliceMark(at, int(time_ns[at]), name[at] or "", bool(is_end[at]))
-        waiting[int(group[at])].append(mark)
+        waiting[int(group[at])].append(SliceMark(at, int(time_ns[at]), name[at] or "", bool(is_end[at])))
     pairs = [slice_ for marks in waiting.values() for slice_ in pair(marks, last, recorded.log)]
     nested = np.array([begin, time_ns[begin], time_ns[match[begin]]])
     at, start, stop = np.append(nested, np.array(pairs, np.int64).reshape(-1, 3).T, axis=1)

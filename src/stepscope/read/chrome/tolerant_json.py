@@ -261,8 +261,7 @@ class TolerantReader:
         )
 
     def _excerpt(self, position: int, end: int) -> str:
-        shown = self._text[position : min(end, position + 100)]
-        return excerpt(shown.encode("utf-8", "surrogateescape"))
+        return excerpt(self._text[position : min(end, position + 100)].encode("utf-8", "surrogateescape"))
 
     def _byte(self, position: int) -> int:
         """The byte offset of `position` in the file; positions must ascend between calls."""

@@ -294,8 +294,7 @@ class CompiledHistory:
         key = run.tobytes()
         number = self._numbered.get(key)
         if number is None:
-            frames = [memo[index] for index in run.tolist()]
-            number = self._numbered[key] = self._stacks.number_of(frames)
+            number = self._numbered[key] = self._stacks.number_of([memo[index] for index in run.tolist()])
         return number
 
 

@@ -202,8 +202,7 @@ def _first(events: Table, order: Rows, starts: Rows, limit: Rows, *actions: str)
     found = np.flatnonzero(events.text("action").mask(*actions)[order])
     candidate = np.append(found, len(order))[np.searchsorted(found, starts)]
     rows = np.append(order, -1)[candidate]
-    hit = (candidate < limit) & _same_place(events, order[starts], rows)
-    return np.where(hit, rows, -1)
+    return np.where((candidate < limit) & _same_place(events, order[starts], rows), rows, -1)
 
 
 def _same_place(events: Table, a: Rows, b: Rows) -> Array:

@@ -77,8 +77,7 @@ class NsysRecording:
         """Codes of the names that ids of strings stand for."""
         known, place, count = np.unique(ids, return_inverse=True, return_counts=True)
         self.unnamed += int(count[[id not in self.strings for id in known.tolist()]].sum())
-        texts = [called(self.strings.get(id, missing)) for id in known.tolist()]
-        return self.names.codes(texts)[place]
+        return self.names.codes([called(self.strings.get(id, missing)) for id in known.tolist()])[place]
 
     def correlations(self, process: Ids, correlation: Ids) -> Ids:
         """Correlation ids that are unique in the file."""
@@ -140,8 +139,7 @@ def _launch_arguments(rows: dict[str, Integers]) -> dict[str, list[bytes]]:
 
 def _graphs(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK)
-    names = recording.names.codes(["CUDA graph"] * len(rows["start"]))
-    return _work(recording, rows, names, "kernel")
+    return _work(recording, rows, recording.names.codes(["CUDA graph"] * len(rows["start"])), "kernel")
 
 
 def _copies(recording: NsysRecording, table: str) -> Activities:
@@ -262,8 +260,7 @@ class NsysTracks:
     def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:
         """The tracks of the streams of processes, int32, shape (n,)."""
         device = np.clip(device, 0, _LAST_DEVICE)
-        keys = np.stack([process, device, stream], axis=1)
-        known, place = np.unique(keys, axis=0, return_inverse=True)
+        known, place = np.unique(np.stack([process, device, stream], axis=1), axis=0, return_inverse=True)
         numbers = [self._stream(*key) for key in known.tolist()]
         return np.array(numbers, np.int32)[place.reshape(-1)]
 

@@ -244,8 +244,7 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
         if longest * len(samples.places) > 10_000_000:  # letters; chosen: 20,000 lines have fewer
             raise ValueError("its places have long names, or are too many")
     if samples.lacks:
-        properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
-        return trace.with_metadata(properties=properties)
+        return trace.with_metadata(properties={**trace.metadata.properties, NOT_SAMPLED: samples.lacks})
     known = {"awaited": samples.awaited, "others": list(map(_named, samples.others))}
     trace = trace.with_metadata(capture={**trace.metadata.capture, **known})
     place = _place(trace, samples)

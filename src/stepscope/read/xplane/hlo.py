@@ -299,8 +299,7 @@ def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
         if number < len(arguments) and place in kept:
             del kept[place]
             donated.append(arguments[number])
-    left = Counter(arguments) - Counter(donated)
-    same = left & Counter(results[place] for place in kept)
+    same = (Counter(arguments) - Counter(donated)) & Counter(results[place] for place in kept)
     sizes = (arguments, donated, same.elements())
     names = ("argument_bytes", "donated_bytes", "could_donate_bytes")
     return {

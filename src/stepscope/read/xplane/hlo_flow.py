@@ -125,9 +125,8 @@ class ProgramFlow:
 
     def _call(self, member: _Member, operands: Sequence[range]) -> None:
         for place, number in enumerate(member.called):
-            taken = operands
-            if member.node.opcode == "conditional":
-                taken = operands[place + 1 : place + 2]
+            is_branch = member.node.opcode == "conditional"
+            taken = operands[place + 1 : place + 2] if is_branch else operands
             for own, values in enumerate(taken):
                 if inside := self._parameters[number].get(own):
                     self._each(values, inside.values)

@@ -250,8 +250,7 @@ def _attention(
     target: str, settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape
 ) -> HloProduct:
     """Two products over the scores, five backward; half of that if causal, as it is computed."""
-    scores = _find(settings, "intermediate_tensor_shape") or {}
-    sizes = _integers(scores, "dimensions")
+    sizes = _integers(_find(settings, "intermediate_tensor_shape") or {}, "dimensions")
     if len(sizes) != 4 or len(operands) < 3 or not prod(sizes):
         return HloProduct("attention")
     batch, heads, queries, _ = sizes
@@ -277,8 +276,7 @@ def _find(settings: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
     for _ in range(3):
         for part in level:
             if isinstance(part.get(key), Mapping):
-                found: Mapping[str, Any] = part[key]
-                return found
+                return part[key]
         level = [inner for part in level for inner in part.values() if isinstance(inner, Mapping)]
     return None
 

@@ -100,9 +100,8 @@ class ProgramWork:
         if opcode in ("fusion", "async-start"):
             return self._fusion(node, shapes)
         product = self._product(node, shapes)
-        kind = _KIND_OF.get(opcode, "elementwise")
-        if opcode.startswith(_COLLECTIVES):
-            kind = "communication"
+        is_collective = opcode.startswith(_COLLECTIVES)
+        kind = "communication" if is_collective else _KIND_OF.get(opcode, "elementwise")
         if product is None:
             return HloWork(self._flops(node, shapes), 0.0, _moved(node, shapes), 0, kind)
         moved = _moved(node, shapes) if product.bytes != product.bytes else product.bytes

@@ -118,8 +118,7 @@ class PlaneReader:
 
     def __iter__(self) -> Iterator[Batch]:
         lines = self.plane.lines
-        counts = [len(line.starts) for line in lines]
-        line = np.repeat(np.arange(len(lines)), counts)
+        line = np.repeat(np.arange(len(lines)), [len(line.starts) for line in lines])
         starts = np.concatenate([np.zeros(0, np.int64), *(line.starts for line in lines)])
         ends = np.concatenate([np.zeros(0, np.int64), *(line.ends for line in lines)])
         for first in range(0, len(line), _BATCH):
@@ -175,8 +174,7 @@ class PlaneReader:
         keys, inverse = distinct_rows(stats.name, np.where(stats.text >= 0, 0, stats.form), value)
         names = [quoted(name) for name in self.names]
         parts = np.array([b"%b:%b" % (names[key[0]], self._json(*key[1:])) for key in keys], object)
-        found: list[bytes] = parts[inverse].tolist()
-        return found
+        return parts[inverse].tolist()
 
     def _json(self, form: int, value: int) -> bytes:
         if form == 0:

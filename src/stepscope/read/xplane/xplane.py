@@ -134,8 +134,7 @@ class _Profile:
         columns = self._times(plane, batch)
         rows = columns.pop("rows")
         columns["track"] = np.array([track.number for track in tracks])[batch.line]
-        found = self._compiled.of(plane, batch)
-        columns["scope"], columns["kind"], columns["origin"], further = found
+        columns["scope"], columns["kind"], columns["origin"], further = self._compiled.of(plane, batch)
         columns["correlation"], columns["run"] = map(batch.integers, ("correlation_id", "run_id"))
         columns["name"], columns["category"] = self._naming.of(plane, batch, tracks, columns)
         columns["bytes"] = self._bytes(batch)

@@ -195,8 +195,7 @@ class Naming:
         role = np.array([track.role for track in tracks])[batch.line]
         claim, step = _claims(batch, columns), batch.integers("step_num")
         keys, inverse = distinct_rows(batch.kind, role, claim, step)
-        found = [self._codes(plane, *key) for key in keys]
-        table = np.array(found, np.int64).reshape(-1, 2)[inverse]
+        table = np.array([self._codes(plane, *key) for key in keys], np.int64).reshape(-1, 2)[inverse]
         return table[:, 0], table[:, 1]
 
     def _codes(self, plane: Plane, kind: int, role: int, claim: int, step: int) -> tuple[int, int]:

@@ -181,8 +181,7 @@ class Steps(ABC):
     def result(self) -> Json:
         lengths = self._clock.lengths_ms() if self._clock else []
         inputs = self._counts.sizes[self._first_timed :][: len(lengths)]
-        samples = self._counts.samples[self._first_timed :][: len(lengths)]
-        rows = zip(lengths, inputs, samples, strict=True)
+        rows = zip(lengths, inputs, self._counts.samples[self._first_timed :][: len(lengths)], strict=True)
         long = [(ms, count) for ms, size, count in rows if self._counts.is_long(size)]
         return {
             "outcome": "measured" if lengths else "too_short",

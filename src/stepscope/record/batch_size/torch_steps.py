@@ -137,8 +137,7 @@ class RecordedSteps:
         )
 
     def _list(self) -> list[dict[str, Any]]:
-        made_at = self._creations.lines
-        return list_storages(self.registry, self.optimizers.values(), made_at, self.inputs)
+        return list_storages(self.registry, self.optimizers.values(), self._creations.lines, self.inputs)
 
 
 class TorchSteps(Steps):

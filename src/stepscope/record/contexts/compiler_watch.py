@@ -72,8 +72,7 @@ class CompilerWatch(Hooks):
         files = list(getattr(cache, "linemaps", ()))
         for key, file, line in self._extension.lines_of(files) if files else ():
             frames = cache.stack_frames_for_code(file, line) or []
-            places = [(frame["name"], frame["filename"], frame["line"]) for frame in frames]
-            if place := _users(places):
+            if place := _users([(frame["name"], frame["filename"], frame["line"]) for frame in frames]):
                 self._extension.describe(key, *place)
 
     def _show_kernels(self) -> None:
@@ -146,8 +145,7 @@ class CompilerWatch(Hooks):
 
 def _innermost(stack: str) -> Place | None:
     """The user's line of a stack as text, outermost first."""
-    places = _PLACE.findall(stack)
-    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(places)])
+    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(_PLACE.findall(stack))])
 
 
 def _users(places: list[Place]) -> Place | None:

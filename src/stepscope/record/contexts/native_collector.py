@@ -75,8 +75,7 @@ class NativeCollector:
         from stepscope.record.contexts.jax_adapter import JaxAdapter
 
         # Where a device's own library reports its work, that is in the tree already.
-        windows = self._options.device and not self._follows_devices
-        adapter = JaxAdapter(self._extension, windows)
+        adapter = JaxAdapter(self._extension, self._options.device and not self._follows_devices)
         self._adapters.append(adapter)
         adapter.attach()
 

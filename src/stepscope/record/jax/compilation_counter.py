@@ -124,6 +124,5 @@ _UNREGISTER = (
 
 def unregister_duration_listener(listener: Callable[..., None]) -> None:
     """Make JAX forget a listener of durations, where it can."""
-    names = (name for name in _UNREGISTER if hasattr(private_monitoring, name))
-    if unregister := next(names, None):
+    if unregister := next((name for name in _UNREGISTER if hasattr(private_monitoring, name)), None):
         getattr(private_monitoring, unregister)(listener)

@@ -332,5 +332,4 @@ def _small(outputs: Any) -> list[Any]:
 
 def _are_ready(arrays: list[Any]) -> bool:
     """Whether the work is done; not known, if all results were donated to the next step."""
-    left = (array for array in arrays if not array.is_deleted())
-    return any(array.is_ready() for array in left)
+    return any(array.is_ready() for array in arrays if not array.is_deleted())

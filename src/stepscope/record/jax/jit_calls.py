@@ -152,8 +152,7 @@ def _name_under_pmap(function: Any) -> str:
     """
     with ignoring(AttributeError, TypeError, ValueError):
         compiled = inspect.unwrap(function)
-        place = compiled.__code__.co_freevars.index("fun")
-        mapped = compiled.__closure__[place].cell_contents.f
+        mapped = compiled.__closure__[compiled.__code__.co_freevars.index("fun")].cell_contents.f
         return str(mapped.__qualname__).rpartition("<locals>.")[2]
     return "pmap"
 
@@ -222,8 +221,7 @@ def _watched(transform: Callable[..., Any], kind: str, listeners: list[OnGradien
     def watched(fun: Callable[..., Any], *options: Any, **keywords: Any) -> Any:
         passes = _GradientPasses()
         gradient = transform(passes.forward_of(fun), *options, **keywords)
-        name = f"{kind}({getattr(fun, '__name__', 'function')})"
-        return _reported(gradient, name, listeners, passes)
+        return _reported(gradient, f"{kind}({getattr(fun, '__name__', 'function')})", listeners, passes)
 
     return watched
 

@@ -238,8 +238,7 @@ class Training:
     @property
     def step_ns(self) -> int:
         """The usual length of a step."""
-        spent_ns = sum(steps.lengths.median_ns() * steps.count for steps in self.optimizers)
-        return spent_ns // self.steps
+        return sum(steps.lengths.median_ns() * steps.count for steps in self.optimizers) // self.steps
 
     def is_like(self, other: Training) -> bool:
         """Whether both train at the same line, with steps that take about as long."""

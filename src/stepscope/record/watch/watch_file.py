@@ -92,8 +92,7 @@ class WatchFile:
         self._device_rows += 1
 
     def _put_slot(self, slots: tuple[int, int], number: int, data: bytes) -> None:
-        head = _TEXT.pack(number, len(data), zlib.crc32(data))
-        self._pending.append((slots[number % 2], head + data))
+        self._pending.append((slots[number % 2], _TEXT.pack(number, len(data), zlib.crc32(data)) + data))
 
     def flush(self) -> None:
         """Hand everything to the system; a row goes before the counter that includes it."""

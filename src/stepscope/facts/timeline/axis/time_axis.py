@@ -59,10 +59,9 @@ class TrackSlices:
     def __init__(self, start_ns: Times, duration_ns: Times, depth: Codes8 | Ids) -> None:
         order = np.argsort(depth, kind="stable")
         self.depths = int(depth.max(initial=0)) + 1
-        bounds = np.searchsorted(depth[order], np.arange(self.depths + 1))
         self._depths = [
             _Depth(order[first:end], start_ns[order[first:end]], duration_ns[order[first:end]])
-            for first, end in pairwise(bounds.tolist())
+            for first, end in pairwise(np.searchsorted(depth[order], np.arange(self.depths + 1)).tolist())
         ]
 
     def tile(self, start: int, end: int) -> SortedSlices:
