@@ -81,11 +81,8 @@ class Recordings:
         return chosen
 
     def path(self, file: str) -> Path:
-        """The path of a file or folder within the folders, links resolved.
-
-        Raises:
-            ServeError: if it is outside of them, or does not exist.
-        """
+        """The path of a file or folder within the folders, links resolved; raises ServeError if it is outside
+        of them, or does not exist."""
         for folder in self.folders:
             path = (folder if folder.is_dir() else folder.parent) / file
             with suppress(OSError, ValueError, RuntimeError):  # a loop of links, an invalid name

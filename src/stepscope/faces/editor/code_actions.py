@@ -71,12 +71,8 @@ def _resolved(site: Site) -> Site:
 
 
 def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentEdit:
-    """The edit that sets the batch size at a site.
-
-    Raises:
-        DocumentNotOpen: the client has not opened the site's file.
-        BatchError: more than the number would change.
-    """
+    """The edit that sets the batch size at a site; raises DocumentNotOpen if the client has not opened the
+    site's file, BatchError if more than the number would change."""
     document = documents.get(site.path)
     if document is None or document.version is None:
         message = f"the batch size is in {site.path}; open that file, then set it again"

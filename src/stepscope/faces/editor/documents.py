@@ -96,11 +96,8 @@ class OpenDocuments:
         return self.documents.get(path) or self.documents.get(os.path.realpath(path))
 
     def text(self, path: str) -> str:
-        """The client's text of a file, else what is on disk; without byte order mark.
-
-        Raises:
-            BatchError: the file is not open and cannot be read.
-        """
+        """The client's text of a file, else what is on disk; without byte order mark; raises BatchError if
+        the file is not open and cannot be read."""
         document = self.get(path)
         return read_text(path) if document is None else _text_of(document)
 

@@ -151,11 +151,8 @@ class Measuring:
         return f"stepscope runs {command} several times, a few steps each, {scratch.sentence}."
 
     async def __call__(self, request: MeasureRequest, report: Report) -> Measured:
-        """Measure; when cancelled, it ends the measuring process first.
-
-        Raises:
-            MeasureError: the file has no batch size, or it fails, or it hangs.
-        """
+        """Measure; when cancelled, it ends the measuring process first; raises MeasureError if the file has
+        no batch size, or it fails, or it hangs."""
         async with self._lock:
             if self._ready is not None:
                 await asyncio.shield(self._ready)  # one thread at a time uses the process

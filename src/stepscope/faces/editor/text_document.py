@@ -39,11 +39,8 @@ class Document(TextDocument):
 
     @property
     def source(self) -> str:
-        """The client's text, or the file's without byte order mark in the encoding it declares.
-
-        Raises:
-            BatchError: the client has not opened the file and it cannot be read.
-        """
+        """The client's text, or the file's without byte order mark in the encoding it declares; raises
+        BatchError if the client has not opened the file and it cannot be read."""
         if self._changing is not None:
             self._source, self._changing = "".join(self._changing), None
         if self._source is None:

@@ -104,11 +104,7 @@ def other_of(view: TraceView, query: Query, rank: int) -> tuple[Trace, int]:
 
 
 def ranks_of(trace: Trace) -> list[int]:
-    """The ranks of a trace that have steps.
-
-    Raises:
-        TraceError: if none has.
-    """
+    """The ranks of a trace that have steps; raises TraceError if none has."""
     require_steps(trace, "compare their flame graphs")
     return list(ranks_with_steps(trace))
 

@@ -83,11 +83,8 @@ def findings(view: TraceView, query: Query) -> Findings:
 
 
 def events_of_finding(view: TraceView, query: Query, number: int) -> tuple[str, Mask]:
-    """The rule of a finding, and its events; with `place` the events of that place alone.
-
-    Raises:
-        ServeError: if there is no such finding or place.
-    """
+    """The rule of a finding, and its events; with `place` the events of that place alone; raises ServeError
+    if there is no such finding or place."""
     place, (_, results) = query.number("place"), _found(view, query)
     if number >= len(results):
         raise ServeError(f"expected a finding below {len(results)}, found {number}", 404)

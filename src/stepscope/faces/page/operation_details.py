@@ -381,12 +381,10 @@ def _module(view: TraceView, module: int) -> ModuleLink | None:
 
 def _costs(costs: Costs) -> dict[str, list[Any]]:
     start = np.where(costs.start_ns >= 0, costs.start_ns, costs.device_start_ns)
+    times = ("cpu_ns", "self_ns", "device_ns", "recompute_ns")
     return {
         "start_ns": [None if time < 0 else time for time in start.tolist()],
-        "cpu_ns": costs.cpu_ns.tolist(),
-        "self_ns": costs.self_ns.tolist(),
-        "device_ns": costs.device_ns.tolist(),
-        "recompute_ns": costs.recompute_ns.tolist(),
+        **{name: getattr(costs, name).tolist() for name in times},
         "bound_by": ["device" if bound else "cpu" for bound in costs.bound_by_device.tolist()],
         "events": costs.events.tolist(),
     }

@@ -22,11 +22,7 @@ class Query:
         return self._values.get(name, "")
 
     def number(self, name: str) -> int | None:
-        """A whole number of at most 18 digits, None if missing.
-
-        Raises:
-            ServeError: if it is anything else.
-        """
+        """A whole number of at most 18 digits, None if missing; raises ServeError if it is anything else."""
         text = self._values.get(name)
         if text is None:
             return None
@@ -35,11 +31,7 @@ class Query:
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """Whether it is 1.
-
-        Raises:
-            ServeError: if it is neither 0 nor 1.
-        """
+        """Whether it is 1; raises ServeError if it is neither 0 nor 1."""
         text = self._values.get(name, "0")
         if text not in ("0", "1"):
             raise ServeError(f"expected {name} to be 0 or 1, found {text[:40]!r}")

@@ -42,11 +42,8 @@ ROUTES = {function.__name__: function for function in _ANSWERS}
 
 
 def answer(view: TraceView, name: str, asked: Query) -> msgspec.Struct:
-    """The answer to a request.
-
-    Raises:
-        StepscopeError: if there is no such request, or its parameters are wrong.
-    """
+    """The answer to a request; raises StepscopeError if there is no such request, or its parameters are
+    wrong."""
     if name not in ROUTES:
         raise ServeError(f"expected one of {', '.join(ROUTES)}, found {name[:40]!r}", 404)
     return ROUTES[name](view, asked)

@@ -37,11 +37,7 @@ class Selection:
 
 
 def selected(view: TraceView, path: str) -> Selection:
-    """The operation with a path.
-
-    Raises:
-        TraceError: if there is none.
-    """
+    """The operation with a path; raises TraceError if there is none."""
     level, row = view.timeline.find(path)
     rows = np.array([row])
     costs = level.costs.take(rows)

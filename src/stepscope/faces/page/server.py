@@ -156,11 +156,7 @@ def most_connections() -> int:
 
 
 def listen(port: int | None) -> socket.socket:
-    """A socket that listens on this machine alone.
-
-    Raises:
-        ServeError: if the port is taken.
-    """
+    """A socket that listens on this machine alone; raises ServeError if the port is taken."""
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)
     for number in (*tried, *((0,) if port is None else ())):
         # asyncio turns off Nagle's algorithm only for sockets that name TCP; it delayed each answer

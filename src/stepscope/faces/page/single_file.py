@@ -168,11 +168,8 @@ def single_file(
     max_bytes: int = MAX_BYTES,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> str:
-    """The page with its data, as HTML.
-
-    Raises:
-        ServeError: if the page is not built, or the tables alone exceed the limit.
-    """
+    """The page with its data, as HTML; raises ServeError if the page is not built, or the tables alone exceed
+    the limit."""
     archive = Archive((max_bytes - len(page_in_one("").encode())) * 3 // 4)
     if report.steps:
         left_out = _fill(archive, report, progress)

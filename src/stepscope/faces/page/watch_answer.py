@@ -85,11 +85,8 @@ class WatchedJob:
     def answer(
         self, rank: int | None = None, after: int | None = None, id_of: Callable[[Path], str] | None = None
     ) -> WatchAnswer:
-        """What the page shows of a rank: all steps, or those after one.
-
-        Raises:
-            StepscopeError: if there is no such rank, or its file cannot be read any more.
-        """
+        """What the page shows of a rank: all steps, or those after one; raises StepscopeError if there is no
+        such rank, or its file cannot be read any more."""
         rank = self.first_shown if rank is None else rank
         if rank not in self.files:
             raise ServeError(f"no rank {rank}; there are {', '.join(map(str, self.files))}", 404)

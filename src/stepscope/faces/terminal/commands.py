@@ -226,12 +226,9 @@ _MOST_SEARCHED = 1 << 20  # letters more; chosen: larger than the pyproject.toml
 
 
 def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
-    """Defaults of a command's switches and numbers, from the nearest file in this folder or around it.
-
-    Raises:
-        StepscopeError: the file is not TOML, or has an option that the command does not have or that
-            only its user may set.
-    """
+    """Defaults of a command's switches and numbers, from the nearest file in this folder or around it; raises
+    StepscopeError if the file is not TOML, or has an option that the command does not have or that only its
+    user may set."""
     if command.name not in _WITH_DEFAULTS:
         return {}
     for path in (around / name for around in (folder, *folder.parents) for name in _PROJECT_FILES):

@@ -94,8 +94,7 @@ def as_json(result: pa.Table) -> Iterator[str]:
 def as_csv(result: pa.Table) -> Iterator[str]:
     """Comma-separated values under their names; null is empty."""
     yield _csv_line(result.schema.names)
-    for row in _rows(result):
-        yield _csv_line(row)
+    yield from map(_csv_line, _rows(result))
 
 
 FORMATS: dict[str, Callable[[pa.Table], Iterator[str]]] = {"table": as_table, "json": as_json, "csv": as_csv}

@@ -49,11 +49,8 @@ class TreeMeasure(msgspec.Struct, frozen=True):
 
 
 def measure(tree: ContextTree, name: str) -> TreeMeasure:
-    """One number per node, by the name of a measure or of one of the tree's metrics.
-
-    Raises:
-        TraceError: if the tree has no such metric.
-    """
+    """One number per node, by the name of a measure or of one of the tree's metrics; raises TraceError if the
+    tree has no such metric."""
     metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
     if metric in LAUNCH_METRICS and metric in tree.metrics:
         raise TraceError(f"{name} does not add up over launches; its statistics: contexts --json")

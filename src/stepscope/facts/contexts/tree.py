@@ -93,11 +93,7 @@ class ContextTree:
         return self.known.get(name) or METRICS.get(name) or Metric(name, "", name)
 
     def own(self, name: str) -> SampleStats:
-        """The samples taken at each node itself.
-
-        Raises:
-            TraceError: if the tree has no such metric.
-        """
+        """The samples taken at each node itself; raises TraceError if the tree has no such metric."""
         if name not in self.metrics:
             raise self.without(name, self.metrics)
         return self.metrics[name]

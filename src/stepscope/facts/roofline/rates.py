@@ -115,11 +115,8 @@ def _data_sheets() -> dict[str, Any]:
 
 
 def with_device(trace: Trace, name: str) -> Trace:
-    """The trace with a device name, for files that do not name their device.
-
-    Raises:
-        TraceError: if the file names its device, or the name is unknown.
-    """
+    """The trace with a device name, for files that do not name their device; raises TraceError if the file
+    names its device, or the name is unknown."""
     recorded = [str(device["name"]) for device in trace.metadata.devices if device.get("name")]
     if any(re.search(r"\d", one) for one in recorded):  # `AMD GPU` names none
         raise TraceError(

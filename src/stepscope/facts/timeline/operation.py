@@ -52,11 +52,8 @@ class StepId(NamedTuple):
 
     @classmethod
     def of(cls, path: str) -> StepId:
-        """The step that an operation is, or lies in, by its path.
-
-        Raises:
-            TraceError: if a path does not begin with a step.
-        """
+        """The step that an operation is, or lies in, by its path; raises TraceError if a path does not begin
+        with a step."""
         found = _STEP.match(path)
         if found is None:
             raise TraceError(f"expected the path of an operation, as s5.0/t3, found {path!r}")

@@ -136,11 +136,8 @@ class Timeline:
         return [self._level(one.path, every) for one in self._longest(path, every)]
 
     def open_inside(self, path: str, every: bool = False) -> Iterator[None]:
-        """Open what `inside` gives, a few levels at a time: others may have their turn between.
-
-        Raises:
-            TraceError: if no operation has this path.
-        """
+        """Open what `inside` gives, a few levels at a time: others may have their turn between; raises
+        TraceError if no operation has this path."""
         missing = [one for one in self._longest(path, every) if self._known((one.path, every)) is None]
         yield
         for some in _in_parts(missing):
@@ -211,11 +208,8 @@ class Timeline:
         return {StepId(step, rank): length for step, rank, length in rows}
 
     def find(self, path: str) -> tuple[Level, int]:
-        """The level that lists an operation, the shown ones first, and its number there.
-
-        Raises:
-            TraceError: if no operation has this path.
-        """
+        """The level that lists an operation, the shown ones first, and its number there; raises TraceError if
+        no operation has this path."""
         parts = self._path(path)
         if not parts:
             raise TraceError("expected the path of an operation, as s5.0/t3, found an empty one")

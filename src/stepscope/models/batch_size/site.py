@@ -124,12 +124,8 @@ class Edit:
 
 
 def edit_site(text: str, site: Site, batch: int) -> Edit:
-    """The edit that makes `batch` of the batch size at `site`.
-
-    Raises:
-        BatchError: the text is no longer what the site was found in, or the change would touch
-            more than the number.
-    """
+    """The edit that makes `batch` of the batch size at `site`; raises BatchError if the text is no longer
+    what the site was found in, or the change would touch more than the number."""
     if batch < 1:
         raise BatchError(f"expected a batch size of at least 1, found {batch}")
     edit = Edit(site.path, site.start, site.end, site.text, write_number(site.text, batch))

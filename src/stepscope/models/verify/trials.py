@@ -134,9 +134,8 @@ class _TrialProcess:
 def _wait(children: Sequence[_TrialProcess]) -> None:
     """Until all have ended, or one has failed."""
     while any(child.code is None for child in children):
-        if any(child.code for child in children):
-            return
-        if any(child.facts().get("failure") for child in children if child.code is not None):
+        ended = [child for child in children if child.code is not None]
+        if any(child.code or child.facts().get("failure") for child in ended):
             return
         time.sleep(_POLL_S)
 
