@@ -333,8 +333,7 @@ class Fsdp:
 
     def evidence(self) -> dict[str, Any]:
         count = len(self._sharded) if self._units else 0
-        facts = {"units": self._units, "world_size": self._world_size, "backend": "gloo"}
-        return {"count": count, **facts}
+        return {"count": count, "units": self._units, "world_size": self._world_size, "backend": "gloo"}
 
     def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
         if id(module) not in self._sharded and torch.is_grad_enabled() and is_model(module):

@@ -208,9 +208,7 @@ class Recorder:
 
     def _begins_training(self, thing: object, kind: Kind) -> bool:
         """Whether the first optimizer steps that is to be recorded."""
-        if kind is not Kind.OPTIMIZER:
-            return False
-        if self._order.number(thing) < self._options.from_optimizer:
+        if kind is not Kind.OPTIMIZER or self._order.number(thing) < self._options.from_optimizer:
             return False
         self._observe()
         return True

@@ -63,8 +63,9 @@ def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     torch: Any = sys.modules.get("torch")
-    is_of_torch = torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
-    if is_of_torch or isinstance(error, MemoryError):
+    if isinstance(error, MemoryError):
+        return True
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return True
     words = str(error).lower()
     return isinstance(error, RuntimeError) and any(w.lower() in words for w in _MEMORY_WORDS)
