@@ -242,11 +242,10 @@ def pairs(report: Report) -> Iterator[KeyedAnswer]:
     """The step that the file opens with above predictions, other traces, and other ranks."""
     step = StepId.of(report.steps[0])
     shown = {"rank": str(step.rank), "step": str(step.step)}
-    ranks = [str(rank) for rank in _compared_ranks(report)[1:]]
     for other in (
         *({"changes": changes} for changes in dict.fromkeys(report.whatifs) if changes),
         *({"against": id} for id in report.compared),
-        *({"against_rank": rank} for rank in ranks),
+        *({"against_rank": str(rank)} for rank in _compared_ranks(report)[1:]),
     ):
         yield report.keyed("pair", **other, **shown)
 

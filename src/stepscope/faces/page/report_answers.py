@@ -235,8 +235,7 @@ def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
 
 def _checked(name: str, value: Any) -> Any:
     if name in ("grid", "block"):
-        is_triple = isinstance(value, list) and all(type(size) is int for size in value)
-        return value if is_triple else None
+        return value if isinstance(value, list) and all(type(size) is int for size in value) else None
     # Nsight Systems writes -1 for what it does not know.
     return value if isinstance(value, (int, float)) and value >= 0 else None
 

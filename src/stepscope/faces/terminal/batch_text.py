@@ -83,8 +83,7 @@ def _curve(profile: Profile, own: int, predicted: Iterable[int], wide: bool) -> 
     for batch in predicted:
         if batch and batch not in rows and profile.time:
             rows[batch] = profile.predict(batch)
-    rates = (row["throughput"] or 0 for row in rows.values())
-    limit = profile.max_throughput or max(rates, default=1.0)
+    limit = profile.max_throughput or max((row["throughput"] or 0 for row in rows.values()), default=1.0)
     for batch, row in sorted(rows.items()):
         rate, measured, mark = row["throughput"] or 0.0, "measured" in row, " ◀" * (batch == own)
         note = _band(row, wide) if not measured else "held back" if row["held_back"] else "measured"
@@ -193,8 +192,7 @@ def _memory(kinds: Mapping[str, int], peak: int, batch: int) -> Table:
 
 
 def _line_table(breakdown: StepBreakdown) -> Table:
-    heads = ("", "forward>", "backward>", ">", "activations>", "~")
-    table = plain_table("Lines, per step", *heads)
+    table = plain_table("Lines, per step", "", "forward>", "backward>", ">", "activations>", "~")
     for row in sorted(breakdown.lines, key=lambda row: -row.self_ms)[:_LINES]:
         share, own = row.self_ms / (breakdown.step_ms or 1.0), row.self_ms / (row.ms or 1.0)
         if share >= _LEAST_LINE:

@@ -54,8 +54,7 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
 def _target(tree: ContextTree, size: int) -> Ids:
     """The recorded context that each node is a mark of, -1 for none, int64, shape (nodes,)."""
     names = tree.nodes.text("name")
-    matches = (_MARK.match(name) for name in names.values)
-    numbers = [int(match[1]) if match else -1 for match in matches]
+    numbers = [int(match[1]) if match else -1 for match in map(_MARK.match, names.values)]
     target = np.array([*numbers, -1], np.int64)[names.codes]
     return np.where(target < size, target, -1)
 

@@ -254,8 +254,7 @@ def _hull(x: Floats, y: Floats) -> list[int]:
         hull.append(place)
     if len(hull) > 2:
         before = fit_line(x[hull[-3:-1]], y[hull[-3:-1]])
-        extra = y - np.interp(x, x[hull], y[hull])
-        if y[-1] - before.at(x[-1]) <= extra.max():
+        if y[-1] - before.at(x[-1]) <= (y - np.interp(x, x[hull], y[hull])).max():
             hull.pop()
     return hull
 

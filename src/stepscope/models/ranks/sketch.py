@@ -322,8 +322,7 @@ _QUANTILES = (0.1, 0.5, 0.9)  # of a module's time in a step
 def work_ns(trace: Trace, rows: Ids) -> Floats:
     """How long events work: on a device all their time, on a CPU that in which they call no other."""
     events = trace.events
-    length = np.where(on_host(trace)[rows], events["self_ns"][rows], events["duration_ns"][rows])
-    return np.asarray(length)
+    return np.where(on_host(trace)[rows], events["self_ns"][rows], events["duration_ns"][rows])
 
 
 def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> dict[str, Any]:

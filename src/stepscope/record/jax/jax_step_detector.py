@@ -244,11 +244,10 @@ class JaxStepDetector:
         return self.boundary.calls // self._every if self.boundary else 0
 
     def _in_the_loop(self) -> list[_Function]:
-        least = len(self._functions)
         present = [
             function
             for function in self._candidates
-            if self._clock - function.last < _PATIENCE * max(least, function.longest)
+            if self._clock - function.last < _PATIENCE * max(len(self._functions), function.longest)
         ]
         return present or self._candidates
 
