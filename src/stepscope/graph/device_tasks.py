@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
-from stepscope.facts.annotate.device.idle import LONGEST_LAUNCH_NS, full_queue_launches, usual_launch_ns
+from stepscope.facts.annotate.device.idle import (
+    LONGEST_LAUNCH_NS,
+    awaits_copy,
+    full_queue_launches,
+    may_stage,
+    usual_launch_ns,
+)
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.graph.graph import Window
@@ -116,7 +122,6 @@ def previous_ends(work: WindowWork) -> Times:
     return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
 
 
-_NOT_STAGED = re.compile("Pinned|DtoD|PtoP")  # such copies go on after their calls
 _ALL_STREAMS = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^(cuda|hip)Free$")
 _ONE_STREAM = re.compile(
     r"^(cuda|hip|cu)(Stream|Event)Synchronize|^ur(QueueFinish|EventWait)|^ze\w+Synchronize"
@@ -161,14 +166,13 @@ def _copies(trace: Trace, work: WindowWork) -> WorkWaits:
     The call of pageable memory returns when all is staged, shortly before the copy ends. It lasts
     longer than a launch until then, or ends soon after the work that was queued before its copy.
     """
-    names, copy = trace.events.text("name"), trace.events.text("category").mask("memcpy")[work.event]
+    copy = trace.events.text("category").mask("memcpy")[work.event]
     own = np.flatnonzero(copy & (work.call >= 0))
     begin, end = trace.events.spans(work.call[own])
-    stages = ~names.where(lambda name: bool(_NOT_STAGED.search(name)))[work.event[own]]
     length, queued = end - begin, previous_ends(work)[own] - begin
-    held = stages & (queued >= LONGEST_LAUNCH_NS) & (queued <= length) & (length <= (1 + _SOON) * queued)
-    staged = np.where(stages & (length >= LONGEST_LAUNCH_NS), (work.start_ns + work.end_ns)[own] // 2, _NEVER)
-    done = end >= np.minimum(staged, work.end_ns[own])
+    held = (queued >= LONGEST_LAUNCH_NS) & (queued <= length) & (length <= (1 + _SOON) * queued)
+    held &= may_stage(trace, work.event[own])
+    done = awaits_copy(trace, work.call[own], work.event[own])
     awaited = np.where(done, own, own - 1)
     return WorkWaits(work.call[own], awaited, np.minimum(end, work.end_ns[awaited])).take(done | held)
 

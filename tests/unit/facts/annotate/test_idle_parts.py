@@ -405,3 +405,26 @@ def test_a_step_that_warms_up_counts_unless_typical_ones_are_asked_for() -> None
     assert one_off_costs._numbers(trace, 0).tolist() == [4, 5, 6]
     assert one_off_costs._numbers(trace, 0, steady=True).tolist() == [5, 6]
     assert one_off_costs._numbers(trace, 1).tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("memory", "call", "copy", "is_blocked"),
+    [
+        ("Pageable -> Device", (0, 150), (40, 160), True),  # it returns when all is staged
+        ("Pageable -> Device", (0, 95), (40, 100), False),  # as short as a launch
+        ("Pageable -> Device", (0, 110), (80, 160), False),  # less than half of the copy
+        ("Pinned -> Device", (0, 150), (40, 160), False),
+        ("Pinned -> Device", (0, 160), (40, 160), True),
+    ],
+)
+def test_the_loop_is_blocked_until_a_copy_is_staged(
+    memory: str, call: tuple[int, int], copy: tuple[int, int], is_blocked: bool
+) -> None:
+    text = f"""
+        main     | {call[0]} {call[1]} | cudaMemcpyAsync | corr=1
+        main     | 200 300 | aten::mm
+        stream 7 | {copy[0]} {copy[1]} | Memcpy HtoD ({memory}) | corr=1
+    """
+    trace = link_launches(drawn_trace(text))
+    work = trace["launches"]["device_event"]
+    assert spans(time_blocked(trace, work)) == ([call] if is_blocked else [])

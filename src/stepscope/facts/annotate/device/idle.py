@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
@@ -265,12 +265,27 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
     waits = events.text("category").mask("runtime") & events.text("name").where(blocks)
     caller = launch_of(trace)[work]
     copy = (caller >= 0) & events.text("category").mask("memcpy")[work]
-    copied = work[copy]
-    blocking = caller[copy][end[caller[copy]] >= end[copied]]
-    waits[blocking] = True
+    waits[caller[copy][awaits_copy(trace, caller[copy], work[copy])]] = True
     waits[full_queue_launches(trace, work)] = True
     waits &= paces_device(trace)
     return Intervals(events["start_ns"][waits], end[waits])
+
+
+_NOT_STAGED = re.compile("Pinned|DtoD|PtoP")  # such copies go on after their calls
+
+
+def may_stage(trace: Trace, copies: IntArray) -> Mask:
+    """Whether copies may pass through a staging buffer: the call returns when all is in it."""
+    return ~trace.events.text("name").where(lambda name: bool(_NOT_STAGED.search(name)))[copies]
+
+
+def awaits_copy(trace: Trace, calls: IntArray, copies: IntArray) -> Mask:
+    """Whether each call lasts until its copy has ended; one that stages, and is no launch, until half
+    of it has, as the rest is on its way then."""
+    events = trace.events
+    start, end = events.spans(copies)
+    staged = may_stage(trace, copies) & (events["duration_ns"][calls] >= LONGEST_LAUNCH_NS)
+    return np.asarray(events.spans(calls)[1] >= np.where(staged, (start + end) // 2, end))
 
 
 # -- launches into a full queue
