@@ -69,8 +69,7 @@ def build_graph(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
         columns["gap_ns"] = _gaps_with_marks(columns, track == cpu.main, start)
     tasks = task_table(trace.events, thread, columns)
     links = _links(trace, cpu, work, delays, place)
-    graph = Graph(tasks, links, _threads(trace, tracks, cpu.main), trace, window)
-    return with_unlisted_work(graph)
+    return with_unlisted_work(Graph(tasks, links, _threads(trace, tracks, cpu.main), trace, window))
 
 
 def _gaps_with_marks(columns: dict[str, Any], on_main: Mask, start: Times) -> Times:

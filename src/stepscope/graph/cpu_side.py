@@ -87,8 +87,7 @@ def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> TaskPiec
     track, time, owner, origin = _boundaries(trace, rows, cuts, window)
     owner = _fill_cuts(owner, track)
     following = np.append(time[1:], window.starts_ns[-1])
-    last = ends_run(track)
-    length = np.where(last, 0, following - time)
+    length = np.where(ends_run(track), 0, following - time)
     keep = ((length > 0) & (owner >= 0)) | _must_stay(trace, origin, rows)
     where: Ids = np.cumsum(keep) - keep
     of_event, of_cut = np.full(len(trace.events), -1), np.full(len(cuts.track), -1)
@@ -124,16 +123,14 @@ def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Id
 def around(trace: Trace, rows: Ids) -> Ids:
     """The innermost of `rows` around each of them, or -1."""
     parent = trace.events["parent"]
-    inner = np.append(innermost(parent, mask_of(rows, len(parent))), -1)
-    return inner[parent[rows]].astype(np.int64)
+    return np.append(innermost(parent, mask_of(rows, len(parent))), -1)[parent[rows]].astype(np.int64)
 
 
 def _fill_cuts(owner: Ids, track: Ids) -> Ids:
     """A cut does not change the innermost event."""
     known = np.where(owner == _CUT, -1, np.arange(len(owner)))
     known = np.maximum.accumulate(known)
-    same = (known >= 0) & (track[known] == track)
-    return np.where(same, owner[known], -1)
+    return np.where((known >= 0) & (track[known] == track), owner[known], -1)
 
 
 def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:

@@ -98,8 +98,7 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     spent = spent / (1e6 * len(graph.window.steps))
     stages = graph.tasks.text("stage").take(path)
     paths = Text.of(path or "(root)" for path in graph.trace["modules"].text("path"))
-    module = gathered(graph.tasks["module"], path)
-    codes = gathered(np.append(paths.codes, np.int32(-1)), module)
+    codes = gathered(np.append(paths.codes, np.int32(-1)), gathered(graph.tasks["module"], path))
     result = {
         "stages": _summed(stages.codes, [*stages.values, _NO_STAGE], spent),
         "modules": _summed(codes, [*paths.values, _NO_MODULE], spent),

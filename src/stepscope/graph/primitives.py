@@ -276,8 +276,7 @@ def numbers_after(count: int, new: ArrayLike) -> Ids:
 
 def append(graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any) -> tuple[Graph, Ids]:
     """The graph with tasks at the end of threads, which may be empty; and the tasks' ids."""
-    count = len(names)
-    new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, count)})
+    new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, len(names))})
     both = stacked([graph.tasks, new])
     order = np.argsort(both["thread"], kind="stable")
     number = inverse(order)

@@ -39,8 +39,7 @@ class Sample:
 
 def totals(key: Ids, step: Ids, time: IntArray | None, shape: tuple[int, int]) -> Floats:
     """The time of events by key and step, or how many there are, float64, shape (keys, steps)."""
-    bins = np.bincount(key * shape[1] + step, time, shape[0] * shape[1])
-    return bins.astype(np.float64).reshape(shape)
+    return np.bincount(key * shape[1] + step, time, shape[0] * shape[1]).astype(np.float64).reshape(shape)
 
 
 _NONE = "unknown"

@@ -170,8 +170,7 @@ def _held_by(history: MemoryHistory, by: str, rows: Rows | Ids, held: Counts) ->
 
 
 def _stages(recording: AllocationRecord, rows: Rows | Ids, held: Counts) -> tuple[MemoryShare, ...]:
-    before = np.isneginf(recording.lifetimes.start[rows])
-    stage = np.where(before, len(STAGES), recording.stage[rows])
+    stage = np.where(np.isneginf(recording.lifetimes.start[rows]), len(STAGES), recording.stage[rows])
     return shares(held[rows], stage, (*STAGES, "before the recorded steps"))
 
 

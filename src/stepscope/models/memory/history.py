@@ -223,8 +223,7 @@ class MemoryChanges:
         table = trace["memory"]
         table = table.take(np.flatnonzero(table.text("device").mask(device)))
         kind, change = _kinds(table), table["bytes"].astype(np.int64)
-        before = _held_before(table, kind, change)
-        return cls(before, table["time_ns"], change, kind.astype(np.int32))
+        return cls(_held_before(table, kind, change), table["time_ns"], change, kind.astype(np.int32))
 
     @cached_property
     def levels(self) -> Counts:
@@ -319,8 +318,7 @@ class StackedLevels:
         padded = np.append(levels[: int(last) + 1], 0)
         most = np.maximum.reduceat(padded, bounds)[::2]
         least = np.minimum.reduceat(padded, bounds)[::2]
-        moments = _first_with(levels, states, most)
-        return Columns(False, edges[:-1], least, self.held_after(moments).T)
+        return Columns(False, edges[:-1], least, self.held_after(_first_with(levels, states, most)).T)
 
     def held_after(self, counts: Rows) -> Counts:
         """The bytes of each group after so many changes, ascending; shape (counts, groups)."""
@@ -365,8 +363,7 @@ def _largest(changes: MemoryChanges, code: Codes | Ids, names: int) -> list[int]
 def _first_with(levels: Counts, states: Rows, most: Counts) -> Rows:
     """For each column the first number of changes after which it holds its maximum."""
     first, last = int(states[0]), int(states[-1])
-    counts = np.diff(states)
-    hits = np.flatnonzero(levels[first + 1 : last + 1] == np.repeat(most, counts)) + first + 1
+    hits = np.flatnonzero(levels[first + 1 : last + 1] == np.repeat(most, np.diff(states))) + first + 1
     place = np.minimum(np.searchsorted(hits, states[:-1], side="right"), max(len(hits) - 1, 0))
     inside = hits[place] if len(hits) else states[:-1]
     return np.where(levels[states[:-1]] == most, states[:-1], inside)

@@ -106,8 +106,7 @@ def reserved_over_time(trace: Trace, device: int) -> tuple[Times, Counts]:
     events, segments = trace["memory_events"], trace["segments"]
     action = events.text("action")
     mine = (events["device"] == device) & action.mask(*TAKES, *RETURNS)
-    sign = np.where(action.mask(*TAKES)[mine], 1, -1)
-    changes = events["bytes"][mine] * sign
+    changes = events["bytes"][mine] * np.where(action.mask(*TAKES)[mine], 1, -1)
     last = int(segments["bytes"][segments["device"] == device].sum())
     times = np.concatenate([[0], events["time_ns"][mine]]).astype(np.int64)
     return times, last - changes.sum() + np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)

@@ -105,8 +105,7 @@ def _dominating_module(facts: MemoryFacts) -> MemoryShare | None:
     if not modules or modules[0].name.startswith("("):
         return None
     following = modules[1].bytes if len(modules) > 1 else 0
-    dominates = modules[0].bytes >= max(_KIND_SHARE * facts.peak_bytes, 2 * following)
-    return modules[0] if dominates else None
+    return modules[0] if modules[0].bytes >= max(_KIND_SHARE * facts.peak_bytes, 2 * following) else None
 
 
 def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
@@ -126,8 +125,7 @@ def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     # What training keeps, as the weights of an embedding, is there as a whole: chunks save nothing.
     computed = Counter({share.name: share.bytes for share in facts.activation_lines})
     computed.update({share.name: share.bytes for share in facts.unassigned_lines})
-    lines = (one for one in facts.lines if one.name and computed[one.name] >= one.bytes)
-    top = next(lines, None)
+    top = next((one for one in facts.lines if one.name and computed[one.name] >= one.bytes), None)
     if top and top.count <= 2 and top.bytes >= max(_LINE_SHARE * facts.peak_bytes, _LEAST_BYTES):
         yield MemoryFinding(
             "one_large_tensor",

@@ -129,8 +129,7 @@ def _print_state(console: Console, state: Fragmentation) -> None:
 
 def _print_finding(console: Console, finding: MemoryFinding) -> None:
     console.print()
-    line = Text.assemble((finding.what, "bold"), "  ", (finding.rule, "dim"))
-    console.print(line, soft_wrap=True)
+    console.print(Text.assemble((finding.what, "bold"), "  ", (finding.rule, "dim")), soft_wrap=True)
     console.print(f"  {finding.advice}", soft_wrap=True)
     if finding.place:
         console.print(f"  at {short_place(finding.place)}", style="dim", soft_wrap=True)

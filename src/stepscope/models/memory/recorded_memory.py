@@ -65,8 +65,7 @@ class AllocationRecord:
     def of(cls, trace: Trace, device: str, attribution: Attribution) -> AllocationRecord:
         """Each allocation in the history, then what was there before it."""
         table = trace["memory"]
-        chosen = table.text("device").mask(device)
-        table = table.take(np.flatnonzero(chosen & (table["bytes"] != 0)))
+        table = table.take(np.flatnonzero(table.text("device").mask(device) & (table["bytes"] != 0)))
         begin, end, old, since = _paired(table)
         size, kept, freed, since = _unseen(trace, device, table, old, since)
         nowhere, release = np.full(len(size), -1, np.int64), np.concatenate([end, freed])
@@ -197,8 +196,7 @@ def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) 
 def _find_uses(recording: AllocationRecord) -> AllocationUses:
     table, address = recording.trace["tensor_uses"], recording.address
     rows = np.flatnonzero(table["event"] >= 0)
-    times = table["time_ns"][rows]
-    allocation = _alive_then(address, recording.lifetimes, table["address"][rows], times)
+    allocation = _alive_then(address, recording.lifetimes, table["address"][rows], table["time_ns"][rows])
     rows, allocation = rows[allocation >= 0], allocation[allocation >= 0]
     event = table["event"][rows].astype(np.int64)
     # What releases a tensor held it until then, also where no operator of it is recorded.
@@ -243,8 +241,7 @@ def recorded_devices(trace: Trace) -> list[str]:
     table = trace["memory"]
     names = table.text("device")
     held = np.bincount(names.codes, np.abs(table["bytes"]), len(names.values))
-    order = np.argsort(-held, kind="stable")
-    return [names.values[code] for code in order if held[code]]
+    return [names.values[code] for code in np.argsort(-held, kind="stable") if held[code]]
 
 
 def device_number(device: str) -> int:
@@ -398,8 +395,7 @@ def _lines(recording: AllocationRecord) -> dict[Line, None]:
 def _update_line(recording: AllocationRecord, place: Mapping[Line, int]) -> int:
     """The line that calls the optimizer, which made its state before the recording."""
     attribution = recording.attribution
-    updating = attribution.stage == STAGES.index("optimizer")
-    rows = np.flatnonzero(updating & (attribution.lines >= 0))
+    rows = np.flatnonzero((attribution.stage == STAGES.index("optimizer")) & (attribution.lines >= 0))
     if not len(rows):
         return -1
     codes, count = np.unique(attribution.lines[rows], return_counts=True)

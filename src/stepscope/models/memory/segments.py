@@ -109,8 +109,7 @@ def _covered(begin: Ids, end: Ids, sign: Ids, apart: Ids) -> tuple[Ids, Counts]:
     covered = np.cumsum(step)[:-1] > 0
     opens = covered & (~np.append(False, covered[:-1]) | np.isin(edges[:-1], apart))
     first = np.flatnonzero(opens)
-    lengths = np.where(covered, np.diff(edges), 0)
-    return edges[first], np.add.reduceat(lengths, first).astype(np.int64)
+    return edges[first], np.add.reduceat(np.where(covered, np.diff(edges), 0), first).astype(np.int64)
 
 
 def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
@@ -120,8 +119,7 @@ def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
         return none, none, none
     rows = history.changes.holding(count)
     rows = rows[np.argsort(history.address[rows], kind="stable")]
-    size = -(-history.life.bytes[rows] // BLOCK) * BLOCK
-    return history.address[rows], size, history.life.kind[rows]
+    return history.address[rows], -(-history.life.bytes[rows] // BLOCK) * BLOCK, history.life.kind[rows]
 
 
 def _largest_holes(address: Ids, size: Counts, start: Ids, length: Counts, segment: Ids) -> Counts:
@@ -143,8 +141,7 @@ def _parts(address: Ids, size: Counts, start: Ids, length: Counts, kind: Ids, se
     part = size / PARTS
     first = np.floor((start - address[segment]) / part[segment]).astype(np.int64)
     last = np.ceil((start + length - address[segment]) / part[segment]).astype(np.int64)
-    spans = np.maximum(last - first, 1)
-    block, number = index_pairs(first, first + spans)
+    block, number = index_pairs(first, first + np.maximum(last - first, 1))
     number = np.minimum(number, PARTS - 1)
     from_ = address[segment[block]] + number * part[segment[block]]
     covered = np.minimum(start[block] + length[block], from_ + part[segment[block]])

@@ -141,8 +141,7 @@ class _Search:
 
     def _time(self, combination: Combination) -> float:
         """The predicted time; infinite for what does not fit or apply."""
-        requests = self._of(combination)
-        if self._capacity and not fitting_memory(self._baseline, requests, self._capacity)[0]:
+        if self._capacity and not fitting_memory(self._baseline, self._of(combination), self._capacity)[0]:
             return _IMPOSSIBLE
         try:
             return self._estimated_ms(combination)
@@ -203,8 +202,7 @@ class _Search:
         low, gain, high = (self._gain_ms(combination, name, side) for side in ("low", "", "high"))
         sides = [self._baseline.predict_memory(self._of(one)) for one in (others, combination)]
         peaks = [side.predicted_bytes for side in sides if side and name not in side.unknown]
-        added = peaks[1] - peaks[0] if peaks[1:] else None
-        return Part(name, gain, (min(low, gain), max(high, gain)), added)
+        return Part(name, gain, (min(low, gain), max(high, gain)), peaks[1] - peaks[0] if peaks[1:] else None)
 
     def _reason(self, best: Combination, name: str) -> str:
         """Why a change that applies is not in the best combination."""

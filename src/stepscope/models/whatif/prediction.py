@@ -322,8 +322,7 @@ def _without_one_off(graph: Graph, delays: Rows) -> Graph:
     tasks = left_out[graph.tasks["event"]] & (graph.tasks["mark"] == 0)
     if not tasks.any():
         return graph
-    work = tasks & graph.on_device
-    return remove(scale(_launched_at_once(graph, tasks), tasks, 0.0), work, calls=False)
+    return remove(scale(_launched_at_once(graph, tasks), tasks, 0.0), tasks & graph.on_device, calls=False)
 
 
 def _launched_at_once(graph: Graph, calls: Mask) -> Graph:

@@ -178,8 +178,7 @@ def fitting_memory(
 ) -> tuple[bool, MemoryPrediction | None]:
     """Whether the step with some changes fits, error included; and its peak, if it can be predicted."""
     answer, memory = baseline.predict_memory(requests), baseline.memory
-    fits = answer and memory and _runs(memory, requests, answer.error or 0.0, limit)
-    return bool(fits), answer
+    return bool(answer and memory and _runs(memory, requests, answer.error or 0.0, limit)), answer
 
 
 def _runs(memory: RecordedMemory, requests: list[Request], error: float, limit: Capacity) -> bool:

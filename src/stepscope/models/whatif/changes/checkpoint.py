@@ -120,8 +120,7 @@ def _repeated(graph: Graph, rows: Ids, before: Ids) -> tuple[Graph, Ids]:
         name: tasks[name][rows] for name in ("duration_ns", "gap_ns", "category", "kind", "module", "bytes")
     }
     # The gap after the last of them is not the module's.
-    last = ends_run(before)
-    facts["gap_ns"] = np.where(last, 0, facts["gap_ns"])
+    facts["gap_ns"] = np.where(ends_run(before), 0, facts["gap_ns"])
     graph, new = insert(graph, before, names, in_front=True, stage="backward", **facts)
     old = numbers_after(len(graph), new)[rows]
     launch, copy = graph.launches, np.full(len(graph), -1)
@@ -137,8 +136,7 @@ def _saved(graph: Graph, rows: Ids, starts: Mask) -> Floats:
     operator, run = operators(graph)[rows], np.cumsum(starts) - 1
     known = operator >= 0
     runs, each = np.unique(np.stack([run[known], operator[known]]), axis=1)
-    saved = np.bincount(runs, saved_tensors(graph, each), minlength=int(starts.sum()))
-    return saved.astype(np.float64)
+    return np.bincount(runs, saved_tensors(graph, each), minlength=int(starts.sum())).astype(np.float64)
 
 
 _INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns

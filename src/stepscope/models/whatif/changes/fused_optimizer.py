@@ -37,11 +37,9 @@ def fused_optimizer(graph: Graph) -> Graph:
         )
     total = np.bincount(update[kernels], graph.tasks["duration_ns"][kernels])
     duration = graph.tasks["duration_ns"].copy()
-    share = _bytes_left(graph, kernels)
-    duration[first] = (total[update[first]] * share).astype(np.int64)
+    duration[first] = (total[update[first]] * _bytes_left(graph, kernels)).astype(np.int64)
     replaced = kernels & ~first
-    calls = _their_calls(graph, update, first)
-    return remove(graph.with_tasks(duration_ns=duration), replaced | calls)
+    return remove(graph.with_tasks(duration_ns=duration), replaced | _their_calls(graph, update, first))
 
 
 # Bytes of an element in FP32 that operators of an update read and write, and that fused kernels do.

@@ -34,8 +34,7 @@ def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*
     links = graph.links.take(~(tied & waits[graph.links["target"]]))
     events = graph.tasks["event"]
     calls = np.isin(events, events[waits]) & ~graph.on_device
-    explicit = calls & select(graph, name="*Synchronize*")
-    return scale(replace(graph, links=links), explicit, 0)
+    return scale(replace(graph, links=links), calls & select(graph, name="*Synchronize*"), 0)
 
 
 CHANGE = Change(

@@ -46,8 +46,7 @@ def _slowed(graph: Graph, operators: float, python: float) -> Graph:
     """Stretch what computes: operators of the training loop, and what has one thread."""
     main = graph.of_main_threads
     factor = np.where(main & (graph.tasks["kind"] >= 0), operators, python)
-    sends = graph.tasks.text("category").mask("communication")
-    factor = np.where(sends, 1.0, factor)
+    factor = np.where(graph.tasks.text("category").mask("communication"), 1.0, factor)
     return graph.with_tasks(
         duration_ns=np.rint(graph.tasks["duration_ns"] * factor),
         gap_ns=np.rint(graph.tasks["gap_ns"] * np.where(main, python, 1.0)),

@@ -72,8 +72,7 @@ def copy_rate(graph: Graph, size: float) -> float | None:
 
 def calibrated(graph: Graph, table: CalibrationTable, at: ArrayLike, *columns: int) -> list[Floats] | None:
     """Columns of a table of the calibration, interpolated at some places, each of shape (places,)."""
-    calibration = find_calibration(graph.trace.metadata)
-    rows = getattr(calibration, table, None)
+    rows = getattr(find_calibration(graph.trace.metadata), table, None)
     if not rows:
         return None
     places = np.asarray(at, np.float64).tolist()

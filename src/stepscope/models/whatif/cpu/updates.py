@@ -119,8 +119,7 @@ def shard_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Un
     graph, channel = add_channel(graph, "shards")
     again = [unit for unit in units if not unit.stays]
     size = np.array([unit.bytes for unit in (*units, *again)], np.float64)
-    dropped = [not unit.stays for unit in units]
-    a_copy = np.append(copied, copied[dropped])
+    a_copy = np.append(copied, copied[[not unit.stays for unit in units]])
     needs = [*(unit.used for unit in units), *(unit.begun for unit in again)]
     graph, number = add_blocking(
         graph,

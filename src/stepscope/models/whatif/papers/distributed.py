@@ -74,8 +74,7 @@ def _with_slices(graph: Graph, network: Network, gradients: Gradients, row: Ids,
     graph, receive = add_channel(graph, "receive")
     own = _servers(gradients.step[row], size, network.workers) == 0
     # A worker receives the slices that it serves from all others, and sends them to all others.
-    messages = np.where(own, network.workers - 1, 1)
-    time = messages * (size * 8 / network.bandwidth_gbps)
+    time = np.where(own, network.workers - 1, 1) * (size * 8 / network.bandwidth_gbps)
     threads = np.concatenate([np.where(own, receive, send), np.where(own, send, receive)])
     names = [f"{way} {number}" for way in ("push", "pull") for number in row.tolist()]
     both = np.concatenate([row, row])
@@ -213,8 +212,7 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
         raise ChangeError(f"dgc: expected at least 2 workers, found {workers}")
     reduces = all_reduces(graph)
     refuse_unsized(graph, "dgc", reduces)
-    size = graph.tasks["bytes"][reduces].astype(np.float64)
-    times = _compression_ns(graph, size, workers)
+    times = _compression_ns(graph, graph.tasks["bytes"][reduces].astype(np.float64), workers)
     # A ring's all-reduce takes 2 (N - 1) / N of the bytes, all to all N - 1 times what one sends.
     factor, names = workers * ratio, ("compress", "decompress")
     return converted(graph, np.flatnonzero(reduces), factor, names, *times)

@@ -77,8 +77,7 @@ def _merged(graph: Graph, layer: Ids) -> Graph:
     """
     parent = np.append(graph.trace["modules"]["parent"], -1)
     works = working(graph) & (layer >= 0)
-    products = works & graph.tasks.text("kind").mask(*_WEIGHTED)
-    rows = np.flatnonzero(products)
+    rows = np.flatnonzero(works & graph.tasks.text("kind").mask(*_WEIGHTED))
     if len(np.unique(layer[rows])) < 2:
         raise ChangeError("metaflow: merge needs two layers with matrix products or convolutions")
     columns = graph.tasks["step"][rows], graph.tasks["stage"][rows]
@@ -89,8 +88,7 @@ def _merged(graph: Graph, layer: Ids) -> Graph:
     whole, longest = np.bincount(key, length[rows]), np.zeros(len(first))
     np.maximum.at(longest, key, length[rows])
     length[rows[first]] = np.where(bound_by_memory(graph)[rows[first]], longest, whole)
-    stays = np.unique(layer[rows[first]])
-    others = works & ~np.isin(layer, stays)
+    others = works & ~np.isin(layer, np.unique(layer[rows[first]]))
     others[rows] = True
     others[rows[first]] = False
     return remove(graph.with_tasks(duration_ns=length), others)

@@ -72,8 +72,7 @@ def _shapes(graph: Graph, events: Ids) -> Ids:
     for name, known, values in launch_metrics(graph.trace, events.astype(np.int64)):
         if name in ("blocks", "threads"):
             sizes[int(name == "threads"), known] = values
-    names = graph.trace.events.text("name").codes[events]
-    keys = np.stack([names.astype(np.float64), *sizes[:, events]])
+    keys = np.stack([graph.trace.events.text("name").codes[events].astype(np.float64), *sizes[:, events]])
     number = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
     return np.where(sizes[0, events] < 0, -1, number).astype(np.int64)
 

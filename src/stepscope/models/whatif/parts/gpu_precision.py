@@ -109,8 +109,7 @@ def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int,
         count = -1 if work.cells_ns[row] else launches_of(products)
         return KernelTimes(timed[row] * recorded, timed[row] * other, count)
     if work.cells_ns[row]:
-        cells = float(work.cells_ns[row])
-        return KernelTimes(min(products_ns(products, TF32, gpu) + cells, recorded), other)
+        return KernelTimes(min(products_ns(products, TF32, gpu) + float(work.cells_ns[row]), recorded), other)
     return KernelTimes(min(products_ns(products, TF32, gpu), recorded), other, launches_of(products))
 
 
@@ -203,8 +202,7 @@ def changes_of_layout(call: Operator, forward: Operator | None, gpu: Gpu) -> tup
     if convolution is None or convolution.channels_last:
         return 0.0, 0
     passes = 2 if backward else 1
-    elements = convolution.inputs + convolution.results
-    return passes * (transposing_ns(elements, gpu) + 2 * FLOOR_NS), 2 * passes
+    return passes * (transposing_ns(convolution.inputs + convolution.results, gpu) + 2 * FLOOR_NS), 2 * passes
 
 
 def norm_ns(call: Operator, precision: str, rate: float) -> float:

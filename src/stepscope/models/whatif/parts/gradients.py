@@ -63,8 +63,7 @@ def find_gradients(graph: Graph, change: str) -> Gradients:
     if not len(found.step):
         found = _of_modules(graph, change)
     backward = distinct_rows(found.step, _updates_before(graph)[found.ready])[1]
-    order = np.lexsort((simulate(graph).end_ns[found.ready], backward))
-    return replace(found, backward=backward).take(order)
+    return replace(found, backward=backward).take(np.lexsort((simulate(graph).end_ns[found.ready], backward)))
 
 
 def _updates_before(graph: Graph) -> Ids:
@@ -96,8 +95,7 @@ def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
 
 def _accumulated(graph: Graph) -> Gradients:
     events, tasks = graph.trace.events, graph.tasks
-    accumulates = events.text("name").mask(_ACCUMULATE)
-    accumulator = inherited(graph, np.where(accumulates, events["id"], -1))
+    accumulator = inherited(graph, np.where(events.text("name").mask(_ACCUMULATE), events["id"], -1))
     owner = np.where(graph.on_device, -1, accumulator)
     rows = np.flatnonzero(owner >= 0)
     _, place = np.unique(owner[rows][::-1], return_index=True)

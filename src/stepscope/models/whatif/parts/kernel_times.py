@@ -27,8 +27,7 @@ def device_of(graph: Graph) -> Mapping[str, Any]:
 
 def compute_bound(graph: Graph) -> Mask:
     """Kernels of matrix products, convolutions and attention, bool, shape (tasks,)."""
-    kinds = graph.tasks.text("kind").mask(*PRODUCT_KINDS)
-    return kinds & select(graph, category="kernel", on_device=True)
+    return graph.tasks.text("kind").mask(*PRODUCT_KINDS) & select(graph, category="kernel", on_device=True)
 
 
 def in_half(graph: Graph) -> Mask:
@@ -163,8 +162,7 @@ def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
     compute, precision = compute_bound(graph), precision_of_tasks(graph)
     half, tf32 = precision.mask("half"), precision.mask("tf32")
     ratio = np.full(len(graph), np.nan)
-    others = select(graph, category="kernel", on_device=True) & ~compute
-    ratio[others] = new["bandwidth"] / old["bandwidth"]
+    ratio[select(graph, category="kernel", on_device=True) & ~compute] = new["bandwidth"] / old["bandwidth"]
     parts = ((compute & half, "half"), (compute & tf32, "tf32"), (compute & ~half & ~tf32, "fp32"))
     for tasks, rate in parts:
         if tasks.any():

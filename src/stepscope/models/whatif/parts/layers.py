@@ -42,8 +42,7 @@ def in_backward(graph: Graph) -> Mask:
 
 def step_ends(graph: Graph) -> dict[int, int]:
     """The task that marks the end of each step."""
-    marks = np.flatnonzero(graph.tasks["mark"] > 0).tolist()
-    return dict(zip(graph.window.steps, marks[1:], strict=True))
+    return dict(zip(graph.window.steps, np.flatnonzero(graph.tasks["mark"] > 0).tolist()[1:], strict=True))
 
 
 def begins_next(graph: Graph) -> dict[int, int]:
@@ -54,8 +53,7 @@ def begins_next(graph: Graph) -> dict[int, int]:
     result = step_ends(graph)
     if not graph.on_device.any():
         return result
-    forward = working(graph) & graph.tasks.text("stage").mask("forward")
-    rows = np.flatnonzero(forward)
+    rows = np.flatnonzero(working(graph) & graph.tasks.text("stage").mask("forward"))
     rows = rows[np.argsort(simulate(graph).start_ns[rows], kind="stable")]
     steps, first = np.unique(graph.tasks["step"][rows], return_index=True)
     begins = dict(zip(steps.tolist(), rows[first].tolist(), strict=True))
@@ -94,8 +92,7 @@ def last_updates(graph: Graph) -> dict[int, int]:
 
 def add_channel(graph: Graph, name: str, ordered: bool = False) -> tuple[Graph, int]:
     """Add a communication channel to the working device; returns the graph and its number."""
-    device = int(graph.threads["device"].max(initial=-1))
-    return add_thread(graph, name, "communication", device, ordered)
+    return add_thread(graph, name, "communication", int(graph.threads["device"].max(initial=-1)), ordered)
 
 
 def input_bytes(graph: Graph, event: int) -> int:
@@ -158,8 +155,7 @@ def outermost(graph: Graph, glob: str) -> Ids:
     modules = graph.trace["modules"]
     matches = modules.text("path").where(lambda path: fnmatchcase(path, glob))
     chosen = nesting.outermost(modules["parent"], matches)
-    found = nesting.inherit(modules["parent"], np.where(chosen, modules["id"], -1))
-    return found.astype(np.int64)
+    return nesting.inherit(modules["parent"], np.where(chosen, modules["id"], -1)).astype(np.int64)
 
 
 def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:

@@ -167,8 +167,7 @@ class _PrecisionFlow:
             else:
                 self.half[allocation] = True
         elif size in self.raised.get(root, ()) and self.last_backward[root] == begin:
-            recorded_end = float(self.recording.lifetimes.end[allocation])
-            self.added.append((size // 2, end, recorded_end, TEMPORARIES))
+            self.added.append((size // 2, end, float(self.recording.lifetimes.end[allocation]), TEMPORARIES))
             self.ends[allocation] = end + _INSTANT
 
     def _span(self, root: int) -> tuple[float, float]:

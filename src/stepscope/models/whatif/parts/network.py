@@ -116,8 +116,7 @@ class Network:
         Source: NVIDIA/nccl, src/graph/tuning.cc; facebookincubator/gloo, gloo/broadcast.cc.
         """
         if self.gloo:
-            levels = ceil(log2(self.workers))
-            return levels * (self._transfer_ns(size) + self.latency_us * 1e3)
+            return ceil(log2(self.workers)) * (self._transfer_ns(size) + self.latency_us * 1e3)
         return self._transfer_ns(size) + self._around_ns
 
     def _transfer_ns(self, size: ArrayLike) -> Floats:

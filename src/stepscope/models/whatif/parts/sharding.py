@@ -204,8 +204,7 @@ def largest_share(size: list[int], workers: int) -> float:
 
 def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
     update = weight_update(graph, "zero")
-    sizes = gradients.bytes[gradients.step == gradients.step[0]].tolist()
-    share = largest_share(sizes, workers)
+    share = largest_share(gradients.bytes[gradients.step == gradients.step[0]].tolist(), workers)
     # On a CPU there is Python between the operators, too.
     return (scaled_with_gaps if on_cpu(graph) else scale)(graph, update, share)
 

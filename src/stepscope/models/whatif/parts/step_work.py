@@ -83,8 +83,7 @@ class StepWork:
 
     def with_product(self, tasks: Mask) -> Mask:
         """The operators that have one of some tasks among the kernels of their products."""
-        rows = tasks & self.replaced
-        return np.bincount(self.of_task[rows], minlength=len(self.operators.rows)) > 0
+        return np.bincount(self.of_task[tasks & self.replaced], minlength=len(self.operators.rows)) > 0
 
     def unchanged(self, row: int) -> KernelTimes:
         """The kernels of an operator as they are."""
@@ -125,8 +124,7 @@ class StepWork:
 
 def step_work(graph: Graph) -> StepWork:
     """The operators of a graph's steps, with the work of their kernels as the graph has it."""
-    events = graph.trace.events
-    stage = events.text("stage")
+    stage = graph.trace.events.text("stage")
     operators = step_operators(graph)
     count, device = len(operators.rows), graph.on_device
     event = graph.tasks["event"]
