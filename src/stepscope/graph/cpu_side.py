@@ -15,7 +15,6 @@ they need of one another."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -128,8 +127,7 @@ def around(trace: Trace, rows: Ids) -> Ids:
 
 def _fill_cuts(owner: Ids, track: Ids) -> Ids:
     """A cut does not change the innermost event."""
-    known = np.where(owner == _CUT, -1, np.arange(len(owner)))
-    known = np.maximum.accumulate(known)
+    known = np.maximum.accumulate(np.where(owner == _CUT, -1, np.arange(len(owner))))
     return np.where((known >= 0) & (track[known] == track), owner[known], -1)
 
 
@@ -176,15 +174,14 @@ def _parts_of_backward(trace: Trace, rows: Ids, main_starts: Times) -> Bursts:
 
     The main thread waited for those that ended before it continued.
     """
-    events = trace.events
     top = rows[around(trace, rows) < 0]
-    start, end = events["start_ns"][top], events["start_ns"][top] + events["duration_ns"][top]
+    start, end = trace.events.spans(top)
     group = np.searchsorted(main_starts, start, side="right")
     begins = np.flatnonzero(begins_run(group))
     following = np.append(main_starts, np.iinfo(np.int64).max)[group]
     awaited = np.where(end <= following + _RACE_NS, np.minimum(end, following), -1)
     joined = np.maximum.reduceat(awaited, begins)
-    return Bursts(events["track"][top[begins]].astype(np.int64), start[begins], start[begins], joined)
+    return Bursts(trace.events["track"][top[begins]].astype(np.int64), start[begins], start[begins], joined)
 
 
 def _collectives(trace: Trace, rows: Ids, of_main: Ids) -> Bursts:
@@ -219,9 +216,7 @@ def _taken_ns(trace: Trace, of_main: Ids, start: Times, end: Times) -> Times:
 
 def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:
     """Since when a thread, with its events `rows`, has been in the innermost at each time; -1 for none."""
-    events = trace.events
-    start = events["start_ns"][rows]
-    time = np.concatenate([start, start + events["duration_ns"][rows]])
+    time = np.concatenate(trace.events.spans(rows))
     owner = np.concatenate([rows, around(trace, rows)])
     # Of what begins and ends at the same time, the later row is the inner one: it begins last.
     place = np.arange(len(rows))
@@ -354,8 +349,7 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
         (needs.track[waited], needs.until_ns[waited], HANDOVER),
     )
     pieces = cut_threads(trace, rows, Cuts.of(*parts), window)
-    bounds = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
-    of_part = [pieces.of_cut[a:b] for a, b in pairwise(bounds)]
+    of_part = np.split(pieces.of_cut, np.cumsum([len(part[0]) for part in parts])[:-1])
     marks, forks, begun, sleeps, joins, returns, rests, resumes = of_part
     compiled, first = trace.events.text("name").where(is_compiled_call)[calls], pieces.of_event[calls]
     begins = np.where(compiled, np.maximum(returns - 1, first), first)

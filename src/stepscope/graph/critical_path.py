@@ -94,8 +94,7 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     until = np.append(start[1:], simulation.end_ns[path[-1]])
     # What comes before is no part of the steps.
     begin = int(simulation.earlier_end_ns[graph.ranks].min())
-    spent = np.maximum(until - np.maximum(start, begin), 0)
-    spent = spent / (1e6 * len(graph.window.steps))
+    spent = np.maximum(until - np.maximum(start, begin), 0) / (1e6 * len(graph.window.steps))
     stages = graph.tasks.text("stage").take(path)
     paths = Text.of(path or "(root)" for path in graph.trace["modules"].text("path"))
     codes = gathered(np.append(paths.codes, np.int32(-1)), gathered(graph.tasks["module"], path))

@@ -90,9 +90,8 @@ def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
         run = run.take(np.arange(1, len(run)))
     run = run if steps else _last_steps(trace, run)
     starts = np.append(run["start_ns"], run["end_ns"][-1:]).astype(np.int64)
-    window = Window(
-        rank, tuple(run["step"].tolist()), starts, int(run["window_start_ns"][0]), _ends(run, starts)
-    )
+    numbers, begin = tuple(run["step"].tolist()), int(run["window_start_ns"][0])
+    window = Window(rank, numbers, starts, begin, _ends(run, starts))
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: a step has no length")
     return window

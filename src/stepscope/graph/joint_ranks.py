@@ -117,8 +117,7 @@ def _keep_transfer(graph: Graph, meeting: _Meeting, start: Times, length: Times)
     if _clocks_apart(graph):
         length[waiting] = length[meeting.members].min()
         return
-    arrived = start[meeting.members[meeting.awaited]].max()
-    begun = np.maximum(start[waiting], arrived)
+    begun = np.maximum(start[waiting], start[meeting.members[meeting.awaited]].max())
     length[waiting] = np.maximum(start[waiting] + length[waiting] - begun, 0)
 
 

@@ -154,8 +154,7 @@ def _percent(row: Row) -> str:
 
 
 def _calls(row: Row) -> str:
-    was = row.before.count if row.before else None
-    is_ = row.after.count if row.after else None
+    was, is_ = (side.count if side else None for side in (row.before, row.after))
     if was is None or is_ is None or was == is_:
         return ""
     return f", {was:g} → {is_:g}×"

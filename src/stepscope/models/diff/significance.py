@@ -15,7 +15,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
 
 import numpy as np
 
@@ -73,7 +72,7 @@ def ratio_interval(before: Floats, after: Floats) -> tuple[float, float] | None:
         return float(ratios[outside - 1]), float(ratios[-outside])
     change, error, freedom = _trimmed_change(np.log(before), np.log(after))
     reach = student(freedom, _CONFIDENCE) * error
-    return exp(change - reach), exp(change + reach)
+    return math.exp(change - reach), math.exp(change + reach)
 
 
 def _rare_wins(count_a: int, count_b: int) -> int:

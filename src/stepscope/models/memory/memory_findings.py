@@ -60,7 +60,6 @@ def _fragmented(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     state = facts.fragmentation
     if state is None:
         return
-    expandable = bool(facts.settings.get("expandable_segments"))
     if state.pinned >= _PINNED_SHARE * max(state.reserved, 1):
         yield MemoryFinding(
             "fragmentation",
@@ -68,7 +67,7 @@ def _fragmented(facts: MemoryFacts) -> Iterator[MemoryFinding]:
             f"returned, as other blocks pin their segments; the largest free block has "
             f"{size(state.largest_free)}.",
             "Pad inputs to a few fixed sizes, and allocate the largest first."
-            if expandable
+            if facts.settings.get("expandable_segments")
             else "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
             state.pinned,
         )

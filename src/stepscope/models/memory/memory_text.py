@@ -19,7 +19,6 @@ _LINES = 8  # rows of modules and of lines; chosen: the report fits on a screen
 
 def print_memory(console: Console, facts: MemoryFacts) -> None:
     """Print one device: the verdict first, then what holds memory, then what to do."""
-
     findings = find_problems(facts)
     device = facts.device_name or f"device {facts.device}"
     console.print(Text(f"{facts.source}   {device} · {_extent(facts)}", "bold"))
@@ -97,9 +96,8 @@ def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], w
     table = plain_table(title, "", ">", ">", "", *(["allocations>"] if counted else []))
     for share in shares:
         part = share.bytes / max(1, whole)
-        name = share.name or "(unknown)"
         table.add_row(
-            short_place(name),
+            short_place(share.name or "(unknown)"),
             size(share.bytes),
             percent(part),
             bar_for(part, "green", console.width),
@@ -201,12 +199,11 @@ def print_memory_comparison(console: Console, found: MemoryComparison, rows: int
     """Print one device: the peaks, then what changed most."""
     name = "the CPU" if found.device < 0 else f"device {found.before_device}"
     name += f", then device {found.device}" * (found.device != found.before_device)
-    change = found.after_bytes - found.before_bytes
     console.print()
     console.print(
         Text(
             f"Memory of {name}: peak {size(found.before_bytes)} before, "
-            f"{size(found.after_bytes)} after ({_signed(change)})",
+            f"{size(found.after_bytes)} after ({_signed(found.after_bytes - found.before_bytes)})",
             "bold",
         ),
         soft_wrap=True,

@@ -105,9 +105,8 @@ class AllocationRecord:
     def module(self) -> Ids:
         """modules.id of each recorded allocation: of its operator, or of what training keeps."""
         paths = {path: row for row, path in enumerate(self.trace["modules"].text("path"))}
-        owner = np.array(
-            [paths.get(path, -1) for path in self.trace["storages"].text("path")] + [-1], np.int64
-        )
+        of_storage = [paths.get(path, -1) for path in self.trace["storages"].text("path")]
+        owner = np.array([*of_storage, -1], np.int64)
         own = np.append(self.attribution.module, -1)[self.event]
         return np.where(self.storage >= 0, owner[self.storage], own).astype(np.int64)
 
@@ -309,9 +308,8 @@ def _kinds(recording: AllocationRecord) -> Codes:
     in_root = life.end <= recording.ends[recording.root]
     forward, backward = _in(stage, *FORWARD_STAGES), _in(stage, "backward")
     updating = _in(stage, *_UPDATING)
-    first_forward = _first_forward(recording)
     fed = _in(stage, "data_loading", "transfer")
-    before = (life.start < first_forward) & np.isfinite(life.start)
+    before = (life.start < _first_forward(recording)) & np.isfinite(life.start)
     fed |= _in(stage, "other") & before & (not recording.trace.metadata.is_of_xla)  # a program's own
     kind = np.full(len(life), UNKNOWN, np.int64)
     kind[fed] = INPUTS
@@ -338,8 +336,8 @@ def _first_forward(recording: AllocationRecord) -> Floats:
     steps, events = recording.trace["steps"], recording.trace.events
     if not len(steps):
         return np.full(len(recording.lifetimes), np.inf)
-    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(name) for name in FORWARD_STAGES]))
-    starts = np.append(events["start_ns"][rows].astype(np.float64), np.inf)
+    forward = _in(events["stage"], *FORWARD_STAGES)
+    starts = np.append(events["start_ns"][forward].astype(np.float64), np.inf)
     first = starts[np.searchsorted(starts, steps["start_ns"])]
     step = np.searchsorted(steps["start_ns"], recording.lifetimes.start, side="right") - 1
     return first[np.maximum(step, 0)]

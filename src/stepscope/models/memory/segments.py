@@ -148,7 +148,6 @@ def _parts(address: Ids, size: Counts, start: Ids, length: Counts, kind: Ids, se
     covered = np.maximum(covered - np.maximum(start[block], from_), 0)
     kinds = int(kind.max(initial=0)) + 1
     key = (segment[block] * PARTS + number) * kinds + kind[block]
-    held = np.bincount(key, covered, len(address) * PARTS * kinds)
-    held = held.reshape(len(address), PARTS, kinds)
+    held = np.bincount(key, covered, len(address) * PARTS * kinds).reshape(len(address), PARTS, kinds)
     free = part[:, None] - held.sum(axis=2)
     return np.where(free > held.max(axis=2, initial=0), -1, held.argmax(axis=2))

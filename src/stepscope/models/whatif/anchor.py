@@ -32,8 +32,7 @@ FREE_PACE = 0.7  # of recorded CPU times; the smallest of the three measured rat
 
 def host_ms(graph: Graph) -> float:
     """The step if the device took no time: what the CPU needs to launch it, ms."""
-    device = graph.on_device
-    columns = {name: np.where(device, 0, graph.tasks[name]) for name in ("duration_ns", "gap_ns")}
+    columns = {name: np.where(graph.on_device, 0, graph.tasks[name]) for name in ("duration_ns", "gap_ns")}
     return step_ms(graph.with_tasks(**columns))
 
 

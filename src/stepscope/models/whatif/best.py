@@ -186,9 +186,8 @@ class _Search:
         optional = (name for name in combination if self._ms(_without(combination, name)) < _IMPOSSIBLE)
         gains = {name: self._gain_ms(combination, name, "low") for name in optional}
         least = min(gains, key=gains.__getitem__, default="")
-        if not least or gains[least] > 0:
-            return combination
-        return self._earned(_without(combination, least))
+        is_done = not least or gains[least] > 0
+        return combination if is_done else self._earned(_without(combination, least))
 
     def _gain_ms(self, combination: Combination, name: str, side: str = "") -> float:
         """What the others take longer without a change, at most (`high`) or at least (`low`)."""

@@ -170,10 +170,8 @@ class Baseline:
     def device_ms(self) -> tuple[float | None, float | None]:
         """Mean busy and idle time of the busiest device in the measured steps of a rank."""
         steps, window = self.graph.trace["steps"], self.graph.window
-        ranks = np.unique(self.graph.threads["rank"])
-        return mean_device_ms(
-            steps.take(np.isin(steps["step"], window.steps) & np.isin(steps["rank"], ranks))
-        )
+        measured = np.isin(steps["step"], window.steps) & np.isin(steps["rank"], self.graph.ranks)
+        return mean_device_ms(steps.take(measured))
 
     @cached_property
     def unexplained(self) -> float:
@@ -287,8 +285,7 @@ class Baseline:
     @cached_property
     def _waits_for_room(self) -> bool:
         """Whether the CPU waited for room in a device's queue, and its pace without is not known."""
-        known = unwatched_ms(self.recorded.trace)[1] is not None
-        return not known and waited_for_room(self.recorded)
+        return unwatched_ms(self.recorded.trace)[1] is None and waited_for_room(self.recorded)
 
     @cached_property
     def _paces(self) -> dict[float, float]:

@@ -61,7 +61,6 @@ def rank_changes(graph: Graph, rank: int | None = None, step: int | None = None)
     """The prediction of each change on its own; `step` is the one that the graph was built of, if any."""
     baseline = Baseline(graph)
     changes = [change for change in CHANGES.values() if change.ranked]
-
     missing = work_is_missing(graph.trace)
 
     def tried(change: Change) -> Prediction | StepscopeError:

@@ -32,8 +32,7 @@ def compress(graph: Graph) -> Graph:
         raise ChangeError("compress: no all-reduce of these steps sends FP32")
     refuse_unsized(graph, "compress", wide)
     casts = _casts_ns(graph, graph.tasks["bytes"][wide].astype(np.float64))
-    names = ("cast of gradients", "cast of gradients")
-    return converted(graph, np.flatnonzero(wide), 0.5, names, *casts)
+    return converted(graph, np.flatnonzero(wide), 0.5, ("cast of gradients", "cast of gradients"), *casts)
 
 
 def _narrow(graph: Graph, tasks: Ids) -> Mask:

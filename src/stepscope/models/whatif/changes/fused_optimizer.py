@@ -38,8 +38,8 @@ def fused_optimizer(graph: Graph) -> Graph:
     total = np.bincount(update[kernels], graph.tasks["duration_ns"][kernels])
     duration = graph.tasks["duration_ns"].copy()
     duration[first] = (total[update[first]] * _bytes_left(graph, kernels)).astype(np.int64)
-    replaced = kernels & ~first
-    return remove(graph.with_tasks(duration_ns=duration), replaced | _their_calls(graph, update, first))
+    gone = (kernels & ~first) | _their_calls(graph, update, first)
+    return remove(graph.with_tasks(duration_ns=duration), gone)
 
 
 # Bytes of an element in FP32 that operators of an update read and write, and that fused kernels do.
@@ -105,9 +105,8 @@ def _refuse_unknown(graph: Graph) -> None:
         raise ChangeError(f"fused_optimizer: it is for torch.optim, and this trace is from {framework}")
     found = _classes(graph)
     if found and not found & set(FUSIBLE):
-        listed = ", ".join(sorted(found))
         raise ChangeError(
-            f"fused_optimizer: {listed} is fused already, or cannot be; "
+            f"fused_optimizer: {', '.join(sorted(found))} is fused already, or cannot be; "
             f"torch.optim fuses {', '.join(FUSIBLE)}"
         )
 

@@ -27,12 +27,10 @@ def no_straggler(graph: Graph) -> Graph:
     if len(ranks) < 2:
         raise ChangeError("no_straggler: the trace has one rank; open the folder of all ranks")
     work = ~graph.tasks.text("category").mask("communication")
-    device = work & graph.on_device
-    counts, time = device, graph.tasks["duration_ns"]
-    if not device.any():
+    counts, time = work & graph.on_device, graph.tasks["duration_ns"]
+    if not counts.any():
         counts, time = work & graph.of_main_threads, time + graph.tasks["gap_ns"]
-    time = time[counts].astype(np.float64)
-    busy = np.bincount(place[counts], time, len(ranks)).astype(np.float64)
+    busy = np.bincount(place[counts], time[counts], len(ranks)).astype(np.float64)
     factor = np.minimum(usual_of_peers(busy, _peers(graph, ranks, place, counts)) / np.maximum(busy, 1), 1)
     if (factor > _ALIKE).all():
         raise ChangeError("no_straggler: all ranks work about as long as their peers")

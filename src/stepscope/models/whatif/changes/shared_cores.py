@@ -103,8 +103,7 @@ def _ends(simulation: Simulation) -> Times:
     collective = simulation.graph.tasks.text("category").mask("communication")
     phases = collective[links["source"]] & collective[links["target"]]
     source, target = links["source"][phases], links["target"][phases]
-    order = np.argsort(-simulation.start_ns[target], kind="stable")  # the last phases first
-    for row in order.tolist():
+    for row in np.argsort(-simulation.start_ns[target], kind="stable").tolist():  # the last phases first
         end[source[row]] = max(end[source[row]], end[target[row]])
     return end
 

@@ -179,10 +179,9 @@ def gist(graph: Graph, lossy: bool = False, sparsity: float = 0.5) -> Graph:
     names, places, _, passes = zip(*jobs, strict=True)
     works = np.array(places, np.int64)
     time = np.rint(np.array(passes) * size / rate)
-    changed, _ = insert_device_work(
+    return insert_device_work(
         graph, calls_of(graph, works), works, names, time, category="kernel", kind="elementwise"
-    )
-    return changed
+    )[0]
 
 
 def _jobs(graph: Graph, layers: Layers, lossy: bool, sparsity: float) -> list[Job]:
@@ -190,8 +189,7 @@ def _jobs(graph: Graph, layers: Layers, lossy: bool, sparsity: float) -> list[Jo
     jobs: list[Job] = []
     in_front = np.where(layers.begun >= 0, neighbor(graph, layers.begun, -1), -1).tolist()
     for before, row in pairwise(range(len(layers.name))):
-        kinds = _class(layers.name[before]), _class(layers.name[row])
-        encoding = Encoding.of(*kinds, lossy, sparsity)
+        encoding = Encoding.of(_class(layers.name[before]), _class(layers.name[row]), lossy, sparsity)
         if encoding is None or layers.step[before] != layers.step[row]:
             continue
         if not encoding.decode:  # the map is what the layer before made
@@ -263,10 +261,8 @@ def _between(memory: RecordedMemory, share: Mapping[int, float], change: str) ->
 
 def _first_read_in_backward(recording: AllocationRecord) -> Floats:
     """The beginning of the first backward operator that uses each allocation; inf without."""
-    uses = recording.uses
-    rows = np.flatnonzero(uses.backward)
-    first = np.full(len(recording) + 1, np.inf)
-    np.minimum.at(first, uses.allocation[rows], recording.starts[uses.event[rows]])
+    uses, first = recording.uses, np.full(len(recording) + 1, np.inf)
+    np.minimum.at(first, uses.allocation[uses.backward], recording.starts[uses.event[uses.backward]])
     return first
 
 

@@ -35,11 +35,9 @@ def metaflow(graph: Graph, merge: str = "", delete: str = "", resize: str = "", 
     if merge:
         graph = _merged(graph, _of(graph, merge))
     if resize:
-        graph = scale(graph, (_of(graph, resize) >= 0) & working(graph), factor)
-        graph = _updated(graph, resize, factor)
+        graph = _updated(scale(graph, (_of(graph, resize) >= 0) & working(graph), factor), resize, factor)
     if delete:
-        graph = remove(graph, (_of(graph, delete) >= 0) & working(graph))
-        graph = _updated(graph, delete, 0.0)
+        graph = _updated(remove(graph, (_of(graph, delete) >= 0) & working(graph)), delete, 0.0)
     return graph
 
 

@@ -194,8 +194,7 @@ def _own_bytes(graph: Graph, change: str) -> Ids:
     modules = graph.trace["modules"]
     size = np.maximum(modules["parameter_bytes"], 0)
     inner = modules["parent"] >= 0
-    below = np.bincount(modules["parent"][inner], size[inner], len(modules)).astype(np.int64)
-    own: Ids = size - below
+    own: Ids = size - np.bincount(modules["parent"][inner], size[inner], len(modules)).astype(np.int64)
     if not (own > 0).any():
         raise ChangeError(
             f"{change}: the trace has neither the shapes of gradients nor the sizes of parameters; "

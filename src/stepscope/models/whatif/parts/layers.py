@@ -121,8 +121,7 @@ def find_layers(graph: Graph) -> Layers:
     operator, place = np.unique(keys[rows], return_index=True)
     _, from_end = np.unique(keys[rows][::-1], return_index=True)
     order = np.argsort(place, kind="stable")
-    first, last = rows[place][order], rows[::-1][from_end][order]
-    operator = operator[order]
+    operator, first, last = operator[order], rows[place][order], rows[::-1][from_end][order]
     begun = first_of(keys, np.flatnonzero(works & backward), operator)
     names = np.array(list(graph.trace.events.text("name").take(operator)), object)
     return Layers(operator, names, graph.tasks["step"][first].astype(np.int64), first, last, begun)

@@ -140,9 +140,8 @@ class _PrecisionFlow:
 
     def _add_copy(self, allocation: int, root: int, width: int, end: float) -> None:
         """A copy of so many bytes an element, until `end` or as long as backward needs it."""
-        size = width * self.elements.get(
-            (root, allocation), int(self.recording.lifetimes.bytes[allocation]) // 4
-        )
+        in_single = int(self.recording.lifetimes.bytes[allocation]) // 4
+        size = width * self.elements.get((root, allocation), in_single)
         needed = self.saved.get(allocation, {}).get(root, -np.inf)
         self.added.append((size, self._span(root)[0], max(end, needed), ACTIVATIONS))
 
