@@ -303,8 +303,7 @@ class CpuSide:
         waiting = np.cumsum(change)[:-1] > 0
         gap = np.where(waiting, 0, pieces.gap_ns)
         # Between two bursts, their thread sleeps.
-        later = self.begun[~begins_run(pieces.track)[self.begun]]
-        gap[later - 1] = 0
+        gap[self.begun[~begins_run(pieces.track)[self.begun]] - 1] = 0
         return np.where(waiting, 0, pieces.duration_ns), gap
 
     def last_tasks(self, track: Ids, end: Times) -> Ids:
@@ -321,8 +320,7 @@ class CpuSide:
     def paced_by_earlier_work(self) -> Mask:
         """Tasks that follow a wait for work from before the recording."""
         result = np.zeros(len(self.pieces.track), np.bool_)
-        unseen = self.waits.call[self.waits.work < 0]
-        result[self.returns[np.searchsorted(self.calls, unseen)]] = True
+        result[self.returns[np.searchsorted(self.calls, self.waits.call[self.waits.work < 0])]] = True
         return result
 
 

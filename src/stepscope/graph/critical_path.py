@@ -5,7 +5,6 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Rows
 from stepscope.base.compiled.library import function
-from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation, library_arguments
 from stepscope.trace.columns import gathered
 from stepscope.trace.intervals import Intervals
@@ -35,14 +34,10 @@ def breakdown(simulation: Simulation) -> BusySides:
     """
     graph = simulation.graph
     serves = graph.serving_threads[graph.tasks["thread"]]
-    parts = [_of_rank(simulation, serves, rows) for rows in _rows_by_rank(graph)]
+    ranks = graph.threads["rank"][graph.tasks["thread"]]
+    by_rank: list[Rows | slice] = [slice(None)] if len(graph.ranks) == 1 else [*rows_by_key(ranks).values()]
+    parts = [_of_rank(simulation, serves, rows) for rows in by_rank]
     return BusySides(*np.mean(parts, axis=0).tolist())
-
-
-def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
-    if len(graph.ranks) == 1:
-        return [slice(None)]
-    return [*rows_by_key(graph.threads["rank"][graph.tasks["thread"]]).values()]
 
 
 def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[float, ...]:

@@ -222,8 +222,7 @@ def _neighbors(work: WindowWork, late: Ids) -> tuple[Ids, Ids]:
     order = np.argsort(work.end_ns, kind="stable")
     place = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right")
     before = np.where(place > 0, order[place - 1], late)
-    after = np.where(place < len(order), order[np.minimum(place, len(order) - 1)], late)
-    return before, after
+    return before, np.where(place < len(order), order[np.minimum(place, len(order) - 1)], late)
 
 
 def _leaves_room(trace: Trace, work: WindowWork, kernel: Ids, late: Ids) -> Mask:

@@ -186,8 +186,7 @@ def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     calls = launches[np.isin(launches, work.call)]
     begin, end = trace.events.spans(calls)
     order = np.argsort(work.end_ns, kind="stable")
-    done = np.searchsorted(work.end_ns[order], end, side="right")
-    awaited = np.append(order, -1)[done - 1]
+    awaited = np.append(order, -1)[np.searchsorted(work.end_ns[order], end, side="right") - 1]
     every = distinct(work.call[work.call >= 0])
     usual = usual_launch_ns(trace, every)[np.searchsorted(every, calls)].astype(np.int64)
     waits = (awaited < 0) | (work.end_ns[awaited] > begin)
@@ -206,8 +205,7 @@ def _in_calls(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     event shows this, but the call returns soon after the end of the work.
     """
     events, parent = trace.events, trace.events["parent"]
-    compiled = rows[events.text("name").where(is_compiled_call)[rows]]
-    calls, awaited = _one_stream(trace, compiled, work)
+    calls, awaited = _one_stream(trace, rows[events.text("name").where(is_compiled_call)[rows]], work)
     (begin, end), until = events.spans(calls), work.end_ns[awaited]
     inner = np.flatnonzero(np.isin(parent, calls))
     place, (starts, ends) = np.searchsorted(calls, parent[inner]), events.spans(inner)

@@ -109,8 +109,7 @@ def _equal(graph: Graph, column: str, value: str) -> Mask:
 
 def _in_module(graph: Graph, pattern: str) -> Mask:
     paths = graph.trace["modules"].text("path")
-    inside = matching(paths, pattern) | matching(paths, f"{pattern}.*")
-    return np.append(inside, False)[graph.tasks["module"]]
+    return np.append(matching(paths, pattern) | matching(paths, f"{pattern}.*"), False)[graph.tasks["module"]]
 
 
 def _in_operator(graph: Graph, pattern: str) -> Mask:

@@ -110,8 +110,7 @@ class _ComparisonText:
         cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
         if self.width >= WIDE:
             cells.append(Text(bar(abs(row.change_ms) / longest, 8), style))
-        verdict = f"{_WORDS[row.verdict]}{_calls(row) if self.width >= WIDE else ''}"
-        return [*cells, Text(verdict, "dim")]
+        return [*cells, Text(f"{_WORDS[row.verdict]}{_calls(row) if self.width >= WIDE else ''}", "dim")]
 
     def footer(self) -> Text:
         note = "A and B are medians over the steps. Noise: a change within step-to-step variation."

@@ -74,8 +74,7 @@ def _fragmented(facts: MemoryFacts) -> Iterator[MemoryFinding]:
 
 
 def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
-    kept = sum(growth.bytes for growth in facts.growth if growth.keeps_graph)
-    held = _held(facts, "activations") - kept
+    held = _held(facts, "activations") - sum(growth.bytes for growth in facts.growth if growth.keeps_graph)
     module = _dominating_module(facts)
     if module:
         held, whose = module.bytes, f"Activations and temporaries of module {module.name}"

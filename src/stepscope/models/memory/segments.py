@@ -107,8 +107,7 @@ def _covered(begin: Ids, end: Ids, sign: Ids, apart: Ids) -> tuple[Ids, Counts]:
     edges, place = np.unique(np.concatenate([begin, end]), return_inverse=True)
     step = np.bincount(place, np.concatenate([sign, -sign]), len(edges))
     covered = np.cumsum(step)[:-1] > 0
-    opens = covered & (~np.append(False, covered[:-1]) | np.isin(edges[:-1], apart))
-    first = np.flatnonzero(opens)
+    first = np.flatnonzero(covered & (~np.append(False, covered[:-1]) | np.isin(edges[:-1], apart)))
     return edges[first], np.add.reduceat(np.where(covered, np.diff(edges), 0), first).astype(np.int64)
 
 

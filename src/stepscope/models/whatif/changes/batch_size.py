@@ -48,8 +48,7 @@ def _parts(graph: Graph) -> tuple[Mask, Mask, Mask, Mask]:
     stage, works = graph.tasks.text("stage"), working(graph)
     outside = works | ~graph.on_device
     unknown = outside & ~stage.mask(*(name for name in STAGES if name != "other"))
-    ends = np.roll(begins_run(graph.tasks["thread"], stage.codes), -1)
-    pauses = ~graph.on_device & (unknown | ends)
+    pauses = ~graph.on_device & (unknown | np.roll(begins_run(graph.tasks["thread"], stage.codes), -1))
     return works & stage.mask(*PASS_STAGES), outside & stage.mask(*_LOADING), unknown, pauses
 
 

@@ -208,8 +208,7 @@ def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     if memory.recording.device != "cpu":
         return repeated
     # The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout.
-    state = Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [UNKNOWN])
-    return repeated.plus(state)
+    return repeated.plus(Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [UNKNOWN]))
 
 
 def _again(time: Floats, call: _ModuleCall) -> Floats:

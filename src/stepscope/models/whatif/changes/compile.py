@@ -66,8 +66,7 @@ def _fused(graph: Graph, work: StepWork, estimate: str) -> Graph:
     length[work.kernel[first]] = np.bincount(chains.group[members], left)[first]
     gone[work.kernel[first]] = False
     if estimate != "low":
-        lookups = [name in _LOOKUP for name in work.names]
-        count = np.where(lookups & chains.inside, _LOOKUP_KERNELS, -1)
+        count = np.where(np.isin(work.names, _LOOKUP) & chains.inside, _LOOKUP_KERNELS, -1)
         gone |= work.surplus(graph, count, graph.on_device)
     return remove(graph.with_tasks(duration_ns=np.rint(length)), gone)
 

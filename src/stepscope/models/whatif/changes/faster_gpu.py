@@ -174,8 +174,7 @@ def _by_sizes_alone(graph: Graph, work: StepWork, row: int) -> list[Product]:
     if not are_sizes(sizes):
         return []
     name = str(graph.trace.events.text("name")[event]).removeprefix("aten::")
-    nothing = ("",) * len(sizes)
-    call = Operator(name, tuple(sizes), tuple(() for _ in sizes), tuple(types), nothing)
+    call = Operator(name, tuple(sizes), tuple(() for _ in sizes), tuple(types), ("",) * len(sizes))
     return products_of(call) if "conv" not in name else []
 
 

@@ -139,8 +139,7 @@ def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
     begun = np.full(update.max() + 2, len(graph), np.int64)  # the last is of tasks of none
     np.minimum.at(begun, update[calls], calls)
     after = np.arange(len(graph)) > begun[update]
-    same_thread = np.isin(graph.tasks["thread"], graph.tasks["thread"][calls])
-    return np.asarray(host & ~tied & after & same_thread)
+    return np.asarray(host & ~tied & after & np.isin(graph.tasks["thread"], graph.tasks["thread"][calls]))
 
 
 CHANGE = Change(

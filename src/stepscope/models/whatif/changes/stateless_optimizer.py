@@ -23,8 +23,7 @@ def stateless_optimizer(graph: Graph) -> Graph:
     update = weight_update(graph, "stateless_optimizer")
     events = graph.trace.events
     named = events.text("name").where(lambda name: "addcdiv" in name)
-    inside = inherit(events["parent"], np.where(named, 1, -1)) > 0
-    last = np.append(inside, False)[graph.tasks["event"]]
+    last = np.append(inherit(events["parent"], np.where(named, 1, -1)) > 0, False)[graph.tasks["event"]]
     if not (update & last).any():
         adds, multiplies = (
             select(graph, stage="optimizer", operator=f"aten::*{name}*").any() for name in ("add", "mul")

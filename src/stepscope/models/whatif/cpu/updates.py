@@ -88,8 +88,7 @@ def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) ->
     each = max(long - short, 0.0) / max(many - few, 1)
     once = max(short - few * each, 0.0)
     rates = [[at, max(time - once, 1.0) / at] for at, time in large]
-    rate = between(rates, min(elements, rates[-1][0]), 1)
-    return once + tensors * each + elements * rate
+    return once + tensors * each + elements * between(rates, min(elements, rates[-1][0]), 1)
 
 
 SHARDING_ASSUMPTIONS_ON_CPU = (

@@ -65,8 +65,7 @@ def _slices(gradients: Gradients, most: float) -> tuple[Ids, Ids]:
     count = np.ceil(gradients.bytes / most).astype(np.int64)
     row = np.repeat(np.arange(len(count)), count)
     number = place_in_group(row)
-    size = np.minimum(most, gradients.bytes[row] - number * most)
-    return row, size.astype(np.int64)
+    return row, np.minimum(most, gradients.bytes[row] - number * most).astype(np.int64)
 
 
 def _with_slices(graph: Graph, network: Network, gradients: Gradients, row: Ids, size: Ids) -> Graph:

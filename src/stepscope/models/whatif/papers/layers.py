@@ -43,8 +43,7 @@ def metaflow(graph: Graph, merge: str = "", delete: str = "", resize: str = "", 
 
 def _updated(graph: Graph, globs: str, factor: float) -> Graph:
     update = working(graph) & graph.tasks.text("stage").mask("optimizer")
-    kept = 1 - (1 - factor) * _share_of_parameters(graph, globs)
-    return scale(graph, update, max(kept, 0.0))
+    return scale(graph, update, max(1 - (1 - factor) * _share_of_parameters(graph, globs), 0.0))
 
 
 def _share_of_parameters(graph: Graph, globs: str) -> float:

@@ -158,8 +158,7 @@ def fused_chains(graph: Graph) -> Chains:
     elements, read, written, result = np.array([_passes(call) for call in work.operators.calls], np.float64).T
     group, is_last = _groups(graph, work, inside & _fusible(graph, work), elements)
     reads = np.maximum(read - (group != np.arange(len(rows))), 0)
-    sums = np.isin(work.names, _SUMS)
-    kept = reads + np.where(is_last | (sums & (read > 1)), result, 0)
+    kept = reads + np.where(is_last | (np.isin(work.names, _SUMS) & (read > 1)), result, 0)
     whole = np.maximum(read + written, 1)
     return Chains(
         inside,

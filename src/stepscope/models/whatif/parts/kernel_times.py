@@ -63,8 +63,7 @@ def bound_by_memory(graph: Graph) -> Mask:
     if rates is None:
         return kernels & by_kind
     computing, moving = times_ns(graph, rates)
-    known = ~np.isnan(computing + moving)
-    return kernels & np.where(known, moving > computing, by_kind)
+    return kernels & np.where(~np.isnan(computing + moving), moving > computing, by_kind)
 
 
 def precision_of_tasks(graph: Graph) -> Text:

@@ -160,8 +160,7 @@ def outermost(graph: Graph, glob: str) -> Ids:
 def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
     """The first of `rows` (sorted) that has each wanted key, or -1, as for a wanted -1; `keys` are
     of every task, shape (tasks,)."""
-    place = np.where(wanted >= 0, places_among(keys[rows], wanted), -1)
-    return np.append(rows, -1)[place]
+    return np.append(rows, -1)[np.where(wanted >= 0, places_among(keys[rows], wanted), -1)]
 
 
 FUSIBLE = ("Adam", "AdamW", "SGD", "Adagrad")  # these take `fused=True` in torch.optim
@@ -181,5 +180,4 @@ def fusible_steps(graph: Graph) -> Ids:
     """
     events = graph.trace.events
     named = events.text("name").where(lambda name: optimizer_class(name) in FUSIBLE)
-    around = inherited(graph, np.where(named, events["id"], -1))
-    return np.where(select(graph, stage="optimizer"), around, -1)
+    return np.where(select(graph, stage="optimizer"), inherited(graph, np.where(named, events["id"], -1)), -1)

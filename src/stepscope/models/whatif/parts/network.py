@@ -83,8 +83,7 @@ class Network:
 
     def gather_ns(self, size: ArrayLike) -> Floats:
         """Time of a ring's all-gather or reduce-scatter of `size` bytes in total, ns."""
-        share = (self.workers - 1) / self.workers
-        return share * self._transfer_ns(size) + self._around_ns
+        return (self.workers - 1) / self.workers * self._transfer_ns(size) + self._around_ns
 
     def all_gather_ns(self, size: ArrayLike) -> Floats:
         """Time of an all-gather of `size` bytes in total, ns.

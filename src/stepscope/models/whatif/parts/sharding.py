@@ -104,8 +104,7 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
         for step in graph.window.steps
     }
     if on_cpu(graph):
-        all_units = [unit for step in graph.window.steps for unit in units[step]]
-        return shard_on_cpu(graph, change, network, all_units)
+        return shard_on_cpu(graph, change, network, [unit for of_step in units.values() for unit in of_step])
     graph = scale(graph, weight_update(graph, change), 1 / network.workers)
     updated, consumers = last_updates(graph), after_backward(graph, gradients)
     # Of several backward passes in a step, the last.

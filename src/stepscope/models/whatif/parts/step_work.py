@@ -173,8 +173,7 @@ def step_operators(graph: Graph) -> ScriptOperators:
 def _replaced(graph: Graph, of_task: Ids, count: int) -> Mask:
     """Kernels that a product in another precision does without: its own, and those of the library
     that prepare it, such as the transforms of FFT and Winograd. PyTorch's own stay."""
-    product = compute_bound(graph) & (of_task >= 0)
-    multiplying = np.bincount(of_task[product], minlength=count) > 0
+    multiplying = np.bincount(of_task[compute_bound(graph) & (of_task >= 0)], minlength=count) > 0
     inside = np.append(multiplying, False)[of_task] & graph.tasks.text("category").mask("kernel")
     return inside & ~graph.tasks.text("name").where(lambda name: bool(_STAYS.search(name)))
 
