@@ -154,8 +154,7 @@ class EventSearch:
     def backward_of(self, rows: Rows) -> Rows:
         """The outermost nodes of the backward pass of what runs in `rows`."""
         origin = self.events["forward_event"]
-        inside = self.within(rows)
-        return self.outermost(np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)]))
+        return self.outermost(np.flatnonzero((origin >= 0) & self.within(rows)[np.maximum(origin, 0)]))
 
     def with_backward(self, rows: Rows) -> Rows:
         """The outermost of `rows` and of the nodes of their backward pass."""

@@ -265,8 +265,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def severity(self) -> str:
         """One of `LEVELS`, by the certain share of the step, up to `limit`."""
         share = self.certain * self.share
-        level = (share >= WARNING) + (share >= CRITICAL)
-        return LEVELS[min(level, LEVELS.index(self.limit))]
+        return LEVELS[min((share >= WARNING) + (share >= CRITICAL), LEVELS.index(self.limit))]
 
     def at_line(self, file: str, line: int | None, function: str, called: tuple[str, ...] = ()) -> Finding:
         """The finding with this line, and those that call it, as that of all its evidence."""

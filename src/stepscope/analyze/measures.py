@@ -249,8 +249,7 @@ class Measures:
         most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
         gaps = self._idle_gaps(length < most[idle["cause"]])
         calls = self._search.find(category="runtime")
-        long = self._events["duration_ns"][calls] >= LONG_CALL_NS
-        return gaps.minus(self.spans(calls[long]))
+        return gaps.minus(self.spans(calls[self._events["duration_ns"][calls] >= LONG_CALL_NS]))
 
     def roofline(self, rows: Rows) -> Roofline:
         """Of some events; nan for those that are no work."""

@@ -66,8 +66,7 @@ def python_of_the_loop(context: RuleContext) -> Intervals:
     """
     ranges = context.measures.spans(context.search.find(_UPDATES, on_device=False))
     update = ranges.intersect(context.measures.stage_spans("optimizer"))
-    saves = context.measures.stage_spans("checkpointing")
-    return context.measures.python_time().minus(update.union(saves))
+    return context.measures.python_time().minus(update.union(context.measures.stage_spans("checkpointing")))
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:

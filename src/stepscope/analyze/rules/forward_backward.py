@@ -64,8 +64,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     if not len(backward):
         return
     behind, ahead = context.measures.caused_ns(backward), context.measures.caused_ns(forward)
-    names = context.events["name"][forward]
-    for code, of in rows_by_key(names).items():
+    for code, of in rows_by_key(context.events["name"][forward]).items():
         name = context.events.text("name").values[code]
         nodes = context.search.names(backward[of])
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))

@@ -33,8 +33,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
     low = (bound > 0) & (bound < LOW * time) & (time >= LEAST_NS)
     rows, time, bound = rows[low], time[low], bound[low]
     names = context.events["name"][rows]
-    spent = np.bincount(names, time)
-    for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
+    for code in np.argsort(-np.bincount(names, time))[:MOST_FINDINGS].tolist():
         of = names == code
         if not of.any() or context.measures.is_small(context.measures.ms(rows[of])):
             continue

@@ -96,5 +96,4 @@ def _update_of(context: RuleContext, nodes: Rows) -> Rows:
     """How often gradients were zeroed or used before each node."""
     runs = context.trace["stages"]
     ends = runs.text("stage").mask("zero_grad", "optimizer") & (runs["rank"] == context.rank)
-    begins = np.sort(runs["start_ns"][ends])
-    return np.searchsorted(begins, context.events["start_ns"][nodes], side="right")
+    return np.searchsorted(np.sort(runs["start_ns"][ends]), context.events["start_ns"][nodes], side="right")
