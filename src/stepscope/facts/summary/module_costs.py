@@ -153,8 +153,7 @@ def updates_of(selected: SelectedSteps) -> list[Update]:
     """The updates, in order of their first step; none if the loop has one optimizer."""
     runs = selected.rows_of(selected.trace["stages"])
     runs = runs.take(np.argsort(runs["start_ns"], kind="stable"))
-    names = runs.text("optimizer")
-    rows = rows_by_key(names.codes)
+    rows = rows_by_key(runs.text("optimizer").codes)
     order = sorted((code for code in rows if code >= 0), key=lambda code: int(rows[code][0]))
     if len(order) < 2:
         return []

@@ -390,8 +390,7 @@ def places_of(selected: SelectedSteps) -> list[StagePlace]:
     around = innermost(events["parent"], named)
     rows = rows[~np.isin(rows, around[trains])]  # a teacher's forward pass is part of training
     spans = events.spans(rows)
-    steps = Intervals(*selected.steps.spans())
-    inside = steps.within(*spans)  # a block may outlast them
+    inside = Intervals(*selected.steps.spans()).within(*spans)  # a block may outlast them
     spent: dict[tuple[str, str], list[int]] = {}
     for row, time in zip(rows.tolist(), inside.tolist(), strict=True):
         key = (events.text("stage")[row] or "", events.text("name")[row] or "")

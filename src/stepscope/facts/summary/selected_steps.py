@@ -83,5 +83,4 @@ class SelectedSteps:
     @cached_property
     def work_ns(self) -> Ids:
         """Duration of each piece of work, self time for operators, int64, ns, shape (n,)."""
-        column = "duration_ns" if self.works_on_device else "self_ns"
-        return self.trace.events[column][self.work]
+        return self.trace.events["duration_ns" if self.works_on_device else "self_ns"][self.work]

@@ -206,8 +206,7 @@ def _tracks(trace: Trace, communicates: Mask) -> Table:
 def _bytes(trace: Trace, communicates: Mask) -> Ids:
     events = trace.events
     caller = launch_of(trace)
-    collective = events.text("name").mask("record_param_comms")
-    call = innermost(events["parent"], collective)
+    call = innermost(events["parent"], events.text("name").mask("record_param_comms"))
     result = events["bytes"].copy()
     for event in np.flatnonzero(communicates & (result < 0)).tolist():
         origin = call[caller[event]] if caller[event] >= 0 else -1

@@ -100,8 +100,7 @@ def calls_of_host_work(trace: Trace) -> Ids32:
     rows = np.flatnonzero(run_of >= 0)
     starts_it = events.text("category").mask("runtime")[rows]  # with the run's id, and no operation
     call = _first_call(calls, rows[starts_it], run_of[rows[starts_it]], count)
-    nested = _first_call(calls, rows, run_of[rows], count)
-    call = np.where(call == UNKNOWN, nested, call)
+    call = np.where(call == UNKNOWN, _first_call(calls, rows, run_of[rows], count), call)
     _link_by_order(trace, calls, rows, run_of[rows], call)
     spread = _spread(events["parent"], np.where(calls.on_track, UNKNOWN, run_of))
     found = (spread >= 0) & ~calls.on_track
@@ -125,8 +124,7 @@ class _Calls:
     def __init__(self, trace: Trace) -> None:
         events = trace.events
         is_call = events.text("name").where(is_compiled_call) & on_host(trace)
-        inner = innermost(events["parent"], is_call)
-        self.of = _without_repeats(events["parent"], events["name"], inner)
+        self.of = _without_repeats(events["parent"], events["name"], innermost(events["parent"], is_call))
         self.rows = _that_execute(trace, self.of)
         self.on_track: Mask = np.isin(events["track"], np.unique(events["track"][is_call]))
         self.cut_off = self._cut_off(events)
@@ -170,8 +168,7 @@ def _runs(trace: Trace) -> tuple[Rows, int]:
     """The number of the run of each event that has a run's id, else -1; and how many runs."""
     events = trace.events
     has_id = on_host(trace) & (events["correlation"] >= 0)
-    operator = events.text("category").mask("cpu_op")
-    ids = np.unique(events["correlation"][has_id & operator])
+    ids = np.unique(events["correlation"][has_id & events.text("category").mask("cpu_op")])
     return np.where(has_id, places_among(ids, events["correlation"]), -1), len(ids)
 
 

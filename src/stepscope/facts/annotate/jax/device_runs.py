@@ -97,8 +97,7 @@ def _calls_of_runs(trace: Trace, runs: _Runs, calls: dict[str, Ids], launched: b
     for name, called in calls.items():
         own = np.flatnonzero(runs.functions.mask(name))
         if len(own) >= len(called) or not launched:
-            begin = trace.events["start_ns"][called]
-            result[own] = calls_in_order(runs.starts[own], called, begin)
+            result[own] = calls_in_order(runs.starts[own], called, trace.events["start_ns"][called])
     return result
 
 

@@ -128,8 +128,7 @@ def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -
 def _single_stages(stage: IntArray, program: IntArray, programs: int) -> IntArray:
     """The stage of each program whose known operations are all of one; else, and last, -1."""
     known = (stage != _NONE) & (program >= 0)
-    size = programs * len(STAGES)
-    count = np.bincount(program[known] * len(STAGES) + stage[known], minlength=size)
+    count = np.bincount(program[known] * len(STAGES) + stage[known], minlength=programs * len(STAGES))
     by_program = count.reshape(programs, len(STAGES)) > 0
     is_single = by_program.sum(axis=1) == 1
     return np.append(np.where(is_single, by_program.argmax(axis=1), _NONE), _NONE)
@@ -260,8 +259,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
     outer, kept = frames_below_call(trace)
     frame = np.append(kept, _NONE)[frames_of_events(trace)]
     passes = trace.events.text("scope").where(lambda text: "jvp(" in text)
-    products = passes & trace.events.text("kind").mask(*PRODUCT_KINDS)
-    trained = _trained(trace, outer, frame[products])
+    trained = _trained(trace, outer, frame[passes & trace.events.text("kind").mask(*PRODUCT_KINDS)])
     runs_trained = rest & np.append(is_inside(outer.astype(np.int32), trained), False)[frame]
     taken = np.isin(role, [ROLES.index(name) for name in _TAKEN])
     result = stage.copy()

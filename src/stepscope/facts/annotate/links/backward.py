@@ -156,8 +156,7 @@ def _most_likely(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32, 
     tails = tails[tails >= 0]
     if len(tails):
         return int(np.bincount(events["track"][tails]).argmax())
-    wanted = events["sequence"][forward]
-    shared = np.isin(wanted, events["sequence"][backward])
+    shared = np.isin(events["sequence"][forward], events["sequence"][backward])
     counts = np.bincount(events["track"][forward][shared], minlength=1)
     likely = np.flatnonzero(counts == counts.max()).tolist()
     return next((track for track in likely if track not in others), int(likely[0]))

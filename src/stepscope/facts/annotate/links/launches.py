@@ -146,8 +146,7 @@ def at_launch(trace: Trace, values: Array, by: Callable[[Trace], Ids32] = launch
 def launching_operator(trace: Trace) -> Ids:
     """The innermost operator or range around the launch of each event, or -1."""
     events = trace.events
-    runtime = events.text("category").mask("runtime")
-    around = inherit(events["parent"], np.where(runtime, -1, events["id"]))
+    around = inherit(events["parent"], np.where(events.text("category").mask("runtime"), -1, events["id"]))
     return np.append(around, -1)[caller_of(trace)].astype(np.int64)
 
 
@@ -420,8 +419,7 @@ def _through_calls(trace: Trace, device: Ids32, operator: Ids32) -> Ids32:
     """Replace an operator by the launch calls inside it, if they are as many as its work."""
     events = trace.events
     calls, call_kind = launch_calls(trace)
-    is_operator = events.text("category").mask("cpu_op")
-    inside = innermost(events["parent"], is_operator)[calls]
+    inside = innermost(events["parent"], events.text("category").mask("cpu_op"))[calls]
     kind = kind_of_work(events.text("category"), device)
     work_key = np.where(operator >= 0, operator.astype(np.int64) * 3 + kind, -1)
     call_key = np.where((inside >= 0) & (call_kind >= 0), inside.astype(np.int64) * 3 + call_kind, -2)

@@ -93,8 +93,7 @@ def _device(trace: Trace, rows: Mask, parent: Ids32) -> Times:
 
     Collectives are left out: they belong to a bucket of many modules, not to the last of them.
     """
-    events = trace.events
-    computes = events.text("category").mask(*COMPUTING) & ~on_host(trace)
+    computes = trace.events.text("category").mask(*COMPUTING) & ~on_host(trace)
     start, end, module = _intervals(trace, np.flatnonzero(rows & computes))
     if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
         own = np.bincount(module, end - start, len(parent))  # nothing overlaps: sums are unions

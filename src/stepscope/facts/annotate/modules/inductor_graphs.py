@@ -119,8 +119,7 @@ class _Attribution:
 
     @cached_property
     def _in_backward(self) -> Mask:
-        is_backward = self._names.where(lambda name: name.startswith(_BACKWARD))
-        return is_inside(self.events["parent"], is_backward)
+        return is_inside(self.events["parent"], self._names.where(lambda name: name.startswith(_BACKWARD)))
 
     @cached_property
     def _around(self) -> Ids32:

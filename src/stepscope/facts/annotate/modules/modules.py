@@ -288,8 +288,7 @@ def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
         readings = rows, rows[~gradients[rows]]
         pairs = (zip(of.tolist(), noted, strict=False) for of in readings)
         fits = [sum(bool(path) for row, path in pair if inside[row]) for pair in pairs]
-        best = readings[int(np.argmax(fits))]
-        result |= dict(zip(best.tolist(), noted, strict=False))
+        result |= dict(zip(readings[int(np.argmax(fits))].tolist(), noted, strict=False))
     return result
 
 

@@ -137,8 +137,7 @@ def _with_work(trace: Trace, rows: Rows) -> Mask:
 def _copies(trace: Trace) -> Rows:
     """Asynchronous copies without work, where most copies by the same call have some."""
     events = trace.events
-    names = events.text("name")
-    rows = np.flatnonzero(names.where(lambda name: bool(_ASYNC_COPY.match(name))))
+    rows = np.flatnonzero(events.text("name").where(lambda name: bool(_ASYNC_COPY.match(name))))
     rows = rows[capture_of(trace)[rows] < 0]
     has = _with_work(trace, rows)
     code = events["name"][rows]

@@ -197,8 +197,7 @@ def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> t
 def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:
     """The steps whose middles lie in ranges that contain several, without what is outside of the range."""
     begin, end = trace.events.spans(rows)
-    middle = (starts + ends) // 2
-    place = running_span(begin, end, middle)
+    place = running_span(begin, end, (starts + ends) // 2)
     inside = place >= 0
     inside &= np.bincount(place[inside], minlength=len(rows))[place] > 1
     place = place[inside]

@@ -351,8 +351,7 @@ def _by_pattern(trace: Trace) -> Found | None:
         return None
     starts = events["start_ns"][top[::period]]
     whole = len(codes) // period
-    last = events.spans(top)[1]
-    ends = np.append(starts[1:whole], last[: whole * period].max())
+    ends = np.append(starts[1:whole], events.spans(top)[1][: whole * period].max())
     # Nothing shows for how long the loop pauses after the last repeat. Work without a launch could
     # not be left out with it: it belongs to the last step that began.
     kept = (

@@ -141,7 +141,6 @@ def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
 
 def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
     """When the compiled work on the host ends that was called for before the first step, or -1."""
-    begin = trace.events["start_ns"]
-    earlier = (called >= 0) & (begin[called] < starts.min(initial=_NEVER))
+    earlier = (called >= 0) & (trace.events["start_ns"][called] < starts.min(initial=_NEVER))
     work = (called == BEFORE_RECORDING) | earlier
     return int(trace.events.spans(np.flatnonzero(work))[1].max(initial=-1))

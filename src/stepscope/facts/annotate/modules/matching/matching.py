@@ -341,8 +341,7 @@ class _Matcher:
         for code in (int(self._names.codes[event]), *inside):
             bits |= self._roles.bits_of(self._names.values[code])
         if bits & self._roles.sure and self._roles.all_sizes:
-            shapes = self._trace.event_arguments(event).get("Input Dims", ())
-            bits |= self._roles.sizes_of(bits, shapes)
+            bits |= self._roles.sizes_of(bits, self._trace.event_arguments(event).get("Input Dims", ()))
         return bits
 
 
@@ -377,8 +376,7 @@ def _pass_operators(trace: Trace, chosen: Mask, recognized: Mask) -> Mask:
     """The outermost operators among the chosen events, and launches outside operators."""
     events = trace.events
     operator = chosen & events.text("category").mask("cpu_op")
-    launch = mask_of(trace["launches"]["cpu_event"], len(events))
-    work = operator | (chosen & launch)
+    work = operator | (chosen & mask_of(trace["launches"]["cpu_event"], len(events)))
     named = events.text("name").where(lambda name: name.startswith("aten::"))
     empty = ~holds(events["parent"], work & recognized)
     return outermost(events["parent"], work & (named | recognized | empty))
