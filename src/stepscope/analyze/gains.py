@@ -98,8 +98,7 @@ class Gains:
         return gain.at_most(self._measures.cost_ms(rows))
 
     def reproduced(self, gain: Gain, *changes: str) -> Gain:
-        """A gain, simulated or a bound, with changes (as for `whatif`) that save as much, to be
-        tried.
+        """A gain, simulated or a bound, with changes (as for `whatif`) that save as much, to be tried.
 
         On several ranks the changes alone count: a program is fixed for all of them. On one rank
         the gain stays without them where they save another time: they may also select work outside

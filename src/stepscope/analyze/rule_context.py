@@ -117,9 +117,8 @@ class RuleContext:
         return "training loop" if self.trains else "loop"
 
     def by_framework(self, pytorch: str, *, jax: str, inference: str = "") -> str:
-        """The advice for the framework of the trace: PyTorch's for an unknown one, too; that for
-        inference where nothing trains, if it differs, since advice on training needs evidence of
-        it."""
+        """The advice for the framework of the trace: PyTorch's for an unknown one, too; that for inference
+        where nothing trains, if it differs, since advice on training needs evidence of it."""
         if self.is_jax:
             return jax
         return inference if inference and not self.trains else pytorch

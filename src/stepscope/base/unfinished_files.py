@@ -1,7 +1,6 @@
 """Names of files that are being written, so that what a killed process left is found and removed.
 
-A process that gets SIGKILL, or loses its power, cannot clean up. The next that writes the same file
-does.
+A process that gets SIGKILL, or loses its power, cannot clean up. The next that writes the same file does.
 """
 
 import os

@@ -1,10 +1,9 @@
 """The layout of the file of a watched run, which its writer (`record.watch`) and reader share.
 
-The file has a constant size of 20 MB, of which the disk holds what is written. A ring keeps the
-newest steps, one more row the means over all. What is no number is JSON, in two slots that are
-written in turns, and so are samples of the training thread's lines. A row is written before the
-counter that includes it, and a slot says the CRC of its bytes: a process that is killed leaves a
-readable file.
+The file has a constant size of 20 MB, of which the disk holds what is written. A ring keeps the newest steps,
+one more row the means over all. What is no number is JSON, in two slots that are written in turns, and so are
+samples of the training thread's lines. A row is written before the counter that includes it, and a slot says
+the CRC of its bytes: a process that is killed leaves a readable file.
 """
 
 import struct

@@ -1,8 +1,7 @@
 """The cause of each device operation's delay: its launch, its stream, or another stream.
 
-The measured delay is kept on that one dependency, so that the replay is exact; the others get
-typical delays. A change that shortens the cause then moves the work until the next dependency
-limits it.
+The measured delay is kept on that one dependency, so that the replay is exact; the others get typical delays.
+A change that shortens the cause then moves the work until the next dependency limits it.
 """
 
 import re
@@ -199,9 +198,8 @@ def _by_data(trace: Trace, work: WindowWork) -> Pairs:
 def _by_time(trace: Trace, work: WindowWork, latency: int, explained: Mask, by_data: Mask) -> Pairs:
     """Work that neither its launch nor its stream delayed, next to the end of another stream's.
 
-    Where no call explains the wait, the cause may be farther away the longer the wait was. Or the
-    device was full: then work begins when the last part of a kernel that was launched before leaves
-    room.
+    Where no call explains the wait, the cause may be farther away the longer the wait was. Or the device was
+    full: then work begins when the last part of a kernel that was launched before leaves room.
     """
     latest = np.maximum(work.called_ns + latency, previous_ends(work))
     waited = work.start_ns - latest

@@ -141,12 +141,11 @@ class WorkWaits(ParallelArrays):
 def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
 
-    A call waits for work that was launched before it and ended before it returned. A device
-    synchronization waits for the last work of every stream of the device that its `cuda_sync` event
-    names, else of all; a stream or event synchronization, or a wait for XLA, for the stream and the
-    record that its event names, else for the work that ended last; a copy call for its copy, or for
-    what was queued before it; a launch into a full queue, and a call that XLA holds, for the work
-    whose end made room.
+    A call waits for work that was launched before it and ended before it returned. A device synchronization
+    waits for the last work of every stream of the device that its `cuda_sync` event names, else of all; a
+    stream or event synchronization, or a wait for XLA, for the stream and the record that its event names,
+    else for the work that ended last; a copy call for its copy, or for what was queued before it; a launch
+    into a full queue, and a call that XLA holds, for the work whose end made room.
 
     Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
     """
@@ -256,9 +255,8 @@ SyncEvent = tuple[int, int, Mapping[str, Any], int]
 
 
 def sync_events(trace: Trace, calls: Ids, wanted: Mask) -> Iterator[SyncEvent]:
-    """The call of each wanted `cuda_sync` event of the rank of some calls, its device and arguments, and
-    when the CUDA event that it waits for was recorded, ns; of equal correlation ids the first record
-    counts."""
+    """The call of each wanted `cuda_sync` event of the rank of some calls, its device and arguments, and when
+    the CUDA event that it waits for was recorded, ns; of equal correlation ids the first record counts."""
     identity, start = trace.events["correlation"], trace.events["start_ns"]
     own, track = of_same_rank(trace, calls) & (identity >= 0), trace.events["track"]
     records = np.flatnonzero(own & trace.events.text("name").where(lambda name: name.endswith("EventRecord")))

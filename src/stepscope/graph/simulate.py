@@ -40,10 +40,9 @@ class Simulation:
     def step_ns(self) -> Times:
         """The length of each step: until the next begins, or its device work ends (last step).
 
-        The first begins when the work of earlier steps has ended too; if it waits for that, so does
-        each other step (see `Window.ends_ns`). Steps together take no less
-        than the CPU takes for them: a device that is faster than the CPU soon has no work queued.
-        With several ranks, the mean over the ranks.
+        The first begins when the work of earlier steps has ended too; if it waits for that, so does each
+        other step (see `Window.ends_ns`). Steps together take no less than the CPU takes for them: a device
+        that is faster than the CPU soon has no work queued. With several ranks, the mean over the ranks.
         """
         tasks = self.graph.tasks
         is_mark = tasks["mark"] > 0

@@ -255,8 +255,7 @@ def _lay_out(module: Any) -> bool:
 class Ddp:
     """Calls of each model in training go through a DistributedDataParallel around it, over gloo.
 
-    The process group uses the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR,
-    MASTER_PORT).
+    The process group uses the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """Keeps Python's warning about a fork silent where the only other threads are there for the recorder.
 
-From 3.12 on Python warns, after a fork, in a process that has more than one thread; torch.profiler
-starts one for good. The filter is there from a fork until it has matched, so that no filter of the
-program comes first.
+From 3.12 on Python warns, after a fork, in a process that has more than one thread; torch.profiler starts one
+for good. The filter is there from a fork until it has matched, so that no filter of the program comes first.
 """
 
 import sys

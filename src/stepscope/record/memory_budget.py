@@ -58,8 +58,7 @@ class _Mallinfo(ctypes.Structure):
 def bytes_in_use() -> int | None:
     """What the process has allocated, or holds in memory; None where neither is known.
 
-    Freed memory that the process keeps would hide what is recorded into it, so the C library is
-    asked first.
+    Freed memory that the process keeps would hide what is recorded into it, so the C library is asked first.
     """
     with ignoring(OSError, AttributeError, TypeError):
         mallinfo = ctypes.CDLL(None).mallinfo2

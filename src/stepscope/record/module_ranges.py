@@ -28,9 +28,8 @@ _Module: Any = torch.nn.Module
 class ModuleRanges:
     """Opens a range named by the module's path around every call of a known module.
 
-    Only the last installed instance is active: two would write every range twice. `on_outermost`
-    is called for each call that no other module makes, before its range opens, and `timer` measures
-    these calls.
+    Only the last installed instance is active: two would write every range twice. `on_outermost` is called
+    for each call that no other module makes, before its range opens, and `timer` measures these calls.
     """
 
     _installed: ClassVar[ModuleRanges | None] = None

@@ -104,8 +104,7 @@ class ModuleRegistry:
     def _in_owner(self, frame: FrameType | None, module: Any) -> RecordedModule | None:
         """The node in the model whose method calls `module`: `model.encode`, `model.training_step`.
 
-        Only the call of a module itself shows as one, so a method other than `forward` is found by
-        its frame.
+        Only the call of a module itself shows as one, so a method other than `forward` is found by its frame.
         """
         owner, caller = owner_of(frame, unwrap(module))
         if owner is None:

@@ -100,9 +100,8 @@ def subclasses(cls: type) -> Iterator[type]:
 class AfterImport(MetaPathFinder):
     """A finder that delegates to the other finders and calls `action` once `name` is imported.
 
-    The module keeps its own loader: only that loader's `exec_module` is wrapped, on the instance,
-    and only until it has run. Asking for the spec alone, as `importlib.util.find_spec` does,
-    triggers nothing.
+    The module keeps its own loader: only that loader's `exec_module` is wrapped, on the instance, and only
+    until it has run. Asking for the spec alone, as `importlib.util.find_spec` does, triggers nothing.
     """
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:

@@ -1,9 +1,8 @@
 """Detects training steps from what repeats in the program's loop.
 
 The *boundary* is the repeating event that ends a step. A script may mark it itself. In training an
-optimizer's step ends it. With several optimizers (a GAN's D and G, a critic stepped five times for
-each generator step) it is the one that steps least often, and among equals the last in the
-iteration.
+optimizer's step ends it. With several optimizers (a GAN's D and G, a critic stepped five times for each
+generator step) it is the one that steps least often, and among equals the last in the iteration.
 
 A program may create an optimizer for each client, task or epoch. The count goes on with the
 next one of its class, until the earlier one steps again: then they step in turns. One that was

@@ -242,12 +242,11 @@ class Detail(IntEnum):
 class UnrecordedSteps:
     """Times steps after the recording, once they are as fast as they will be.
 
-    After a recording, caches, the allocator and the clock rate of the core settle, so steps become
-    shorter for a while. Then blocks of steps are timed in turns, in more and less detail: with
-    parts and a watch on the calls of models, with parts only, and as a whole. The watch makes every
-    module call longer, by 1 µs and more where caches are cold; timing the parts takes caches from
-    what runs next. What steps in more detail took longer than those in less is removed from the
-    parts.
+    After a recording, caches, the allocator and the clock rate of the core settle, so steps become shorter
+    for a while. Then blocks of steps are timed in turns, in more and less detail: with parts and a watch on
+    the calls of models, with parts only, and as a whole. The watch makes every module call longer, by 1 µs
+    and more where caches are cold; timing the parts takes caches from what runs next. What steps in more
+    detail took longer than those in less is removed from the parts.
 
     At the end of a step the clocks are read, and nothing else is done until a block is over:
     whatever runs between steps takes caches from the program, and made its steps 10 to 15 % longer.

@@ -90,9 +90,8 @@ class ParallelArrays:
 class GrowingArray:
     """An array to which rows are appended.
 
-    Arrays of pieces that are joined in the end would need memory twice, and leave holes in it. This
-    one is a mapping that the kernel extends without a copy where it can, of a file once it is
-    large.
+    Arrays of pieces that are joined in the end would need memory twice, and leave holes in it. This one is a
+    mapping that the kernel extends without a copy where it can, of a file once it is large.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:

@@ -203,8 +203,7 @@ def _arguments_of(trace: Trace, sources: IntArray) -> Arguments:
 def one_rank(trace: Trace, rank: int) -> Trace:
     """What an annotated trace of several ranks holds of one of them, on the common clock.
 
-    Tables of tracks and modules stay whole, so that their ids keep their meaning; events are
-    renumbered.
+    Tables of tracks and modules stay whole, so that their ids keep their meaning; events are renumbered.
     """
     if trace.metadata.ranks == (rank,):
         return trace

@@ -11,8 +11,7 @@ from stepscope.trace.row_order import running_span
 class Intervals:
     """A union of intervals, kept sorted and disjoint.
 
-    They may be given in any order, overlapping or not, ns; one that does not end after its start is
-    dropped.
+    They may be given in any order, overlapping or not, ns; one that does not end after its start is dropped.
 
     Example:
         >>> Intervals([0, 5], [6, 9]).total()

@@ -37,10 +37,9 @@ QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet m
 def core_share(capture: Mapping[str, Any]) -> float | None:
     """The share of a core that the training thread got of the time in which it could run.
 
-    Time in which it waits for a device, data or other processes of its own does not count. Where
-    it waited for a core in a few steps alone, the share of the typical one counts. In JAX, whose
-    threads do the work, it is that of all threads together.
-    None where it was not measured.
+    Time in which it waits for a device, data or other processes of its own does not count. Where it waited
+    for a core in a few steps alone, the share of the typical one counts. In JAX, whose threads do the work,
+    it is that of all threads together. None where it was not measured.
     """
     times = capture.get("recorded_steps") or {}
     elapsed, queued, used = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "used"))
@@ -103,9 +102,8 @@ def waits_for_a_core(capture: Mapping[str, Any]) -> bool:
 def later_blocked_share(capture: Mapping[str, Any]) -> float:
     """How much more of a step the training thread is blocked after the recording than in it.
 
-    What it waits for, such as a thread of the script that fills a queue, goes on while the recorder
-    starts; the recorded steps then find it done.
-    0 where it was not measured.
+    What it waits for, such as a thread of the script that fills a queue, goes on while the recorder starts;
+    the recorded steps then find it done. 0 where it was not measured.
     """
     return max(active_share(capture) - active_share(capture, "unrecorded_steps"), 0.0)
 

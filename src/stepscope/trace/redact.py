@@ -1,9 +1,8 @@
 """A trace without what identifies its user: texts replaced, kernels, operators and numbers kept.
 
-The same word is replaced by the same word, under one secret key. A word is kept if the analysis looks
-for it, that is, if a text in the source of stepscope's analysis has it: what no rule knows, no number
-depends on. Numbers are kept, too. In paths, and in the paths of modules, no word is kept but those of
-public packages.
+The same word is replaced by the same word, under one secret key. A word is kept if the analysis looks for it,
+that is, if a text in the source of stepscope's analysis has it: what no rule knows, no number depends on.
+Numbers are kept, too. In paths, and in the paths of modules, no word is kept but those of public packages.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     events.arrow      one Arrow IPC file for each table that has rows, null numbers as -1
     arguments.arrow   the packed blocks of the events' arguments
 
-Every byte is checked before use, so damage causes an error and never a wrong number. Nothing is
-unpickled.
+Every byte is checked before use, so damage causes an error and never a wrong number. Nothing is unpickled.
 
 Source: Apache Arrow, "IPC File Format" (https://arrow.apache.org/docs/format/Columnar.html).
 """

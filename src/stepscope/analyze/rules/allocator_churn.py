@@ -38,9 +38,8 @@ JAX = (
 def allocator_churn(context: RuleContext) -> Iterator[Finding]:
     """Memory that every step allocates from the driver or the system and frees again.
 
-    Silent for a single step, and if fewer than half of the steps do it: a first step has to
-    allocate. On a CPU also if allocations were not recorded (`--memory`), or fewer than 4 per step
-    are 32 MiB or larger.
+    Silent for a single step, and if fewer than half of the steps do it: a first step has to allocate. On a
+    CPU also if allocations were not recorded (`--memory`), or fewer than 4 per step are 32 MiB or larger.
     """
     if context.measures.has_device:
         yield from _by_driver(context)

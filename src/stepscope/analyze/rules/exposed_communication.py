@@ -58,9 +58,8 @@ _HALF = ("Half", "BFloat16")  # of `dtype`, as torch.profiler writes it
 def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     """Communication that overlaps no other work of the device.
 
-    Silent below 5 % of the step, and where collectives that take no time gain less than 1 %, unless
-    ranks wait for each other. On a CPU, only time in which the training loop waits in a collective
-    counts.
+    Silent below 5 % of the step, and where collectives that take no time gain less than 1 %, unless ranks
+    wait for each other. On a CPU, only time in which the training loop waits in a collective counts.
     """
     found = (context.search.find(category="communication", on_device=here) for here in (True, False))
     rows = next(filter(len, found), None)  # of the host where a device only waits, as for Gloo

@@ -47,11 +47,10 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
 
     The gradient of an embedding table that is far larger than the batch counts with the update.
 
-    Silent if the trace does not link backward to forward, or links operators of different names.
-    Indexing has a rule of its own; the gradient of a matrix product is two more products. What
-    PyTorch's own attention calls does not count, nor do views in its other modules: no line of the
-    user's can call another operator. Nor do sparse gradients, nor those that call a collective, as
-    those of FSDP: their time is communication.
+    Silent if the trace does not link backward to forward, or links operators of different names. Indexing has
+    a rule of its own; the gradient of a matrix product is two more products. What PyTorch's own attention
+    calls does not count, nor do views in its other modules: no line of the user's can call another operator.
+    Nor do sparse gradients, nor those that call a collective, as those of FSDP: their time is communication.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """

@@ -35,9 +35,8 @@ LIBRARIES = {
 def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     """Matrix products and convolutions in FP32 on a device with tensor cores.
 
-    Silent if kernels whose names show FP32 take less than 5 % of the step, on devices without
-    tensor cores (before Volta), and on devices for which `stepscope whatif amp` has no speedups
-    (AMD).
+    Silent if kernels whose names show FP32 take less than 5 % of the step, on devices without tensor cores
+    (before Volta), and on devices for which `stepscope whatif amp` has no speedups (AMD).
     """
     major = context.measures.device_facts().get("computeMajor") or 0
     rows = context.search.find(_FP32, kind=PRODUCT_KINDS, on_device=True)

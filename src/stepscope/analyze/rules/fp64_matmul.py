@@ -23,8 +23,7 @@ _KERNELS = r"(?<![a-zA-Z])(dgemm|Dgemm)|d884|_f64|f64f64|<double|double>"  # no 
 def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
     """Matrix products and convolutions in FP64.
 
-    Silent below 5 % of the step, and where neither the types of inputs nor the names of kernels
-    show it.
+    Silent below 5 % of the step, and where neither the types of inputs nor the names of kernels show it.
     """
     rows = _on_device(context) if context.measures.has_device else _on_cpu(context)
     if context.measures.share(rows, own=not context.measures.has_device) < LEAST_SHARE:

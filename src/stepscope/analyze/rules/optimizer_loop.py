@@ -35,13 +35,12 @@ JAX = (
 def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     """An optimizer that is not fused: a loop over the parameters, or many kernels for all of them.
 
-    Silent if a fused optimizer runs, if the optimizer calls fewer than 30 operators per step (on a
-    device: launches fewer kernels), if nothing marks the optimizer, and if its class has no faster
-    implementation. Gradient clipping does not count if the update itself is marked, nor do LBFGS,
-    which updates all parameters as one vector, and SparseAdam, for whose gradients there is no
-    other. In a program of XLA only elementwise operations that take a weight, or what the optimizer
-    keeps of it, count: one vector of all weights changes nothing for norms, clipping and sums over
-    the gradients of single examples.
+    Silent if a fused optimizer runs, if the optimizer calls fewer than 30 operators per step (on a device:
+    launches fewer kernels), if nothing marks the optimizer, and if its class has no faster implementation.
+    Gradient clipping does not count if the update itself is marked, nor do LBFGS, which updates all
+    parameters as one vector, and SparseAdam, for whose gradients there is no other. In a program of XLA only
+    elementwise operations that take a weight, or what the optimizer keeps of it, count: one vector of all
+    weights changes nothing for norms, clipping and sums over the gradients of single examples.
     """
     updates = context.search.find(_UPDATE)
     around = context.events["parent"][updates]  # one that only calls others updates nothing itself

@@ -44,9 +44,8 @@ _WHY_IN_JAX = "the compile time; until caches are warm again, all that follows t
 def recompilation(context: RuleContext) -> Iterator[Finding]:
     """Compilation during the steps, after the warm-up; in a whole run, repeated compilation.
 
-    Silent if nothing compiles, if the trace does not record compilation (PyTorch before 2.4), and
-    in contexts if a function is compiled again only once: torch.compile does that to learn which
-    sizes vary.
+    Silent if nothing compiles, if the trace does not record compilation (PyTorch before 2.4), and in contexts
+    if a function is compiled again only once: torch.compile does that to learn which sizes vary.
     """
     if context.context_trace and context.contexts is not None:
         yield from _in_tree(context, context.contexts)

@@ -50,9 +50,8 @@ def repeated_module(context: RuleContext) -> Iterator[Finding]:
     Or modules of one kind that a loop calls, as attention heads. Or weights that each call computes
     again (torch.nn.utils.parametrize).
 
-    Silent on devices and in JAX, for experts and recurrent cells, which have rules of their own, if
-    modules are unknown, and if the calls and their backward pass take less than 20 % of the step (of
-    weights 5 %).
+    Silent on devices and in JAX, for experts and recurrent cells, which have rules of their own, if modules
+    are unknown, and if the calls and their backward pass take less than 20 % of the step (of weights 5 %).
     """
     if context.measures.has_device or context.is_jax or context.context_trace:
         return

@@ -50,10 +50,9 @@ ADVICE = (
 def stall_reasons(context: RuleContext) -> Iterator[Finding]:
     """Stall reasons of hot kernels, from samples of their instructions.
 
-    Silent without such samples (of NVIDIA's devices by `stepscope run --contexts --stalls`, of AMD's
-    by rocprofv3, if the device and the driver allow it), for kernels below 10 % of the device time,
-    and if the most frequent reason makes up less than 30 % of the samples of a kernel or is no stall
-    (`selected`).
+    Silent without such samples (of NVIDIA's devices by `stepscope run --contexts --stalls`, of AMD's by
+    rocprofv3, if the device and the driver allow it), for kernels below 10 % of the device time, and if the
+    most frequent reason makes up less than 30 % of the samples of a kernel or is no stall (`selected`).
 
     A kernel counts over all contexts that launch it.
 

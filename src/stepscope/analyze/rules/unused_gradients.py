@@ -34,9 +34,8 @@ Owners = Mapping[str, Sequence[str]]
 def unused_gradients(context: RuleContext) -> Iterator[Finding]:
     """Gradients of modules that the update does not change, as of a generator in a discriminator's.
 
-    Or of layers that no optimizer holds, and that still need gradients, as of a teacher. Only what
-    backward computes after the last module that the update changes, or of models whose own input
-    needs no gradient.
+    Or of layers that no optimizer holds, and that still need gradients, as of a teacher. Only what backward
+    computes after the last module that the update changes, or of models whose own input needs no gradient.
 
     Silent below 5 % of the step, where the file does not say what each optimizer updates (captures
     of `stepscope run` do), and where gradients of others are not zeroed before these are updated.

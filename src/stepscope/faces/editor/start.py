@@ -1,8 +1,7 @@
 """Starting the language server: on standard streams, or on a socket for an editor elsewhere.
 
-On a socket the first message must hold a token. Every connection is served by a server of its own,
-so editors may come and go. That server is made once the token was given: a connection without it
-costs next to nothing.
+On a socket the first message must hold a token. Every connection is served by a server of its own, so editors
+may come and go. That server is made once the token was given: a connection without it costs next to nothing.
 """
 
 import asyncio
@@ -85,8 +84,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
 def log_own_faults() -> None:
     """From now on pygls logs only what went wrong in this server.
 
-    It would log whatever an editor does wrong with a traceback, although the editor gets it as an
-    answer.
+    It would log whatever an editor does wrong with a traceback, although the editor gets it as an answer.
     """
     handler = logging.StreamHandler()
     handler.addFilter(_is_own_fault)

@@ -21,9 +21,8 @@ def memory(file: InputFile, as_json: bool, gpu: int | None) -> None:
     """Show what fills a device's memory, what fragments it, and what to do.
 
     FILE is a capture made with `stepscope run --memory`, a memory snapshot of PyTorch, as
-    torch.cuda.memory._dump_snapshot writes it, or a timeline that the profiler's
-    export_memory_timeline wrote as JSON. A snapshot is never unpickled: only plain data is read
-    from it, and nothing in it can run.
+    torch.cuda.memory._dump_snapshot writes it, or a timeline that the profiler's export_memory_timeline wrote
+    as JSON. A snapshot is never unpickled: only plain data is read from it, and nothing in it can run.
     """
     show_memory(file.load(memory=True), as_json, gpu)
 

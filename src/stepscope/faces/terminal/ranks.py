@@ -64,10 +64,9 @@ def ranks(
 ) -> None:
     """Find the slow ranks of a job: which, in which stage and steps, why, and at what cost.
 
-    SOURCE is a folder with one trace per rank, several such folders, a pattern such as
-    '/jobs/run7/node-*', or a URL such as s3://bucket/job/; subfolders name the machines. Each file
-    is read on its own and condensed into a sketch, so memory does not grow with the number of
-    ranks.
+    SOURCE is a folder with one trace per rank, several such folders, a pattern such as '/jobs/run7/node-*',
+    or a URL such as s3://bucket/job/; subfolders name the machines. Each file is read on its own and
+    condensed into a sketch, so memory does not grow with the number of ranks.
 
     SOURCE may also hold the dumps that PyTorch's flight recorder writes when a job hangs. The answer
     then is the collective that hangs, who is missing from it or disagrees, and where each rank is.

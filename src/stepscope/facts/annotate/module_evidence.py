@@ -1,9 +1,8 @@
 """Modules that a trace identifies, and the events that are calls of them.
 
-Five kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module`
-frames of torch.profiler's Python stacks (`modules.modules`), the named scopes of compiled
-operations or the stacks in which they were traced (`jax.modules`), and a model tree given in
-addition to the trace (`modules.matching`).
+Five kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module` frames of
+torch.profiler's Python stacks (`modules.modules`), the named scopes of compiled operations or the stacks in
+which they were traced (`jax.modules`), and a model tree given in addition to the trace (`modules.matching`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

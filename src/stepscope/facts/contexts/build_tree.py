@@ -32,11 +32,10 @@ _FAR = 2**62  # ns: later than any time of a trace
 def build_contexts(trace: Trace, *, step: int | None = None, rank: int | None = None) -> ContextTree:
     """The calling-context tree of a trace: one node per call path.
 
-    Calls nest as on their thread. Backward work is below its forward call, device work below the
-    operator that launched it, and work without a known launch below a separate node. Compiled work
-    is below the call of its function and the frames in which it was traced. All steps and ranks are
-    merged. If the trace contains a tree that the recorder aggregated, the result is that
-    tree.
+    Calls nest as on their thread. Backward work is below its forward call, device work below the operator
+    that launched it, and work without a known launch below a separate node. Compiled work is below the call
+    of its function and the frames in which it was traced. All steps and ranks are merged. If the trace
+    contains a tree that the recorder aggregated, the result is that tree.
 
     Args:
         trace: annotated, as `stepscope.open` gives it.
@@ -197,10 +196,9 @@ def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
 def own_shares(events: Table) -> Times:
     """The self time of each event, ns, shape (events,), so that no moment of a thread counts twice.
 
-    Where calls nest cleanly, this is `events.self_ns`. But recorders write calls that overlap
-    without nesting (a range that ends while the frame that closes it runs), and calls that exceed
-    their parent by a rounding error. An overlap belongs to the call that began first, and a call is
-    clipped to its parent.
+    Where calls nest cleanly, this is `events.self_ns`. But recorders write calls that overlap without nesting
+    (a range that ends while the frame that closes it runs), and calls that exceed their parent by a rounding
+    error. An overlap belongs to the call that began first, and a call is clipped to its parent.
     """
     parent = events["parent"].astype(np.int64)
     length = _shares(events, parent)
@@ -296,9 +294,8 @@ WINDOWS = "compiled_operations"  # the warning that says which calls had their o
 def recorded_contexts(trace: Trace) -> ContextTree:
     """The recorded tree of a trace; trees of several ranks are merged.
 
-    A metric that was recorded inclusively (`cpu_ns`) becomes two: `call_ns` with the samples as
-    recorded, and `cpu_ns` with the sum minus nested calls. Minimum, maximum and spread of the
-    latter are unknown (NaN).
+    A metric that was recorded inclusively (`cpu_ns`) becomes two: `call_ns` with the samples as recorded, and
+    `cpu_ns` with the sum minus nested calls. Minimum, maximum and spread of the latter are unknown (NaN).
     """
     folded = fold(trace["contexts"])
     table = trace["context_metrics"]

@@ -13,10 +13,9 @@ _ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 def line_totals(tree: ContextTree) -> list[LineCost]:
     """The cost of every Python line over the whole tree, in the order of its nodes; times in ns.
 
-    Inclusive times of lines overlap; a line that calls itself counts once. The tree has backward
-    work below the forward call that it differentiates. A line that starts backward
-    (`loss.backward()`, and the lines that call it) runs that work, so its inclusive time contains
-    it too; the forward line lists it separately.
+    Inclusive times of lines overlap; a line that calls itself counts once. The tree has backward work below
+    the forward call that it differentiates. A line that starts backward (`loss.backward()`, and the lines
+    that call it) runs that work, so its inclusive time contains it too; the forward line lists it separately.
     """
     nodes = tree.nodes
     rows = np.flatnonzero(nodes.text("kind").mask("python") & (nodes["line"] > 0))

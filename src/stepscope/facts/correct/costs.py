@@ -30,11 +30,10 @@ _MOST_NS_OF_XLA = 300  # XLA's own on a CPU: 0.1 to 0.3 µs (benchmarks/capture_
 def part_costs(trace: Trace) -> dict[str, float]:
     """The cost of recording per step, ns, by part; `rest` has what is in none of the others.
 
-    Parts, such as `forward` and `backward`, were timed in the same process with and without
-    recording: the capture has unrecorded steps. On a CPU the difference is of CPU time, which grows
-    no longer where another process preempts this one; with a device it is of elapsed time, since a
-    step that waits for the device may cost nothing more. Of JAX, and of captures of earlier
-    versions, only the whole step is known.
+    Parts, such as `forward` and `backward`, were timed in the same process with and without recording: the
+    capture has unrecorded steps. On a CPU the difference is of CPU time, which grows no longer where another
+    process preempts this one; with a device it is of elapsed time, since a step that waits for the device may
+    cost nothing more. Of JAX, and of captures of earlier versions, only the whole step is known.
     """
     if in_jax(trace):
         return {WHOLE: _cost_in_jax(trace)}

@@ -258,11 +258,10 @@ class WorkPieces(NamedTuple):
 def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
     """The work of kernels, or of operators if there is no device.
 
-    A kernel does the work of the innermost operator with known work around its launch, or of its
-    own instruction, which XLA records. Several
-    kernels of one operator share its work by time; if one of them is a product, it gets all
-    operations. Without a device, an operator around a product has no further operations; with a
-    device, the kernels that it launches itself do the rest of its work.
+    A kernel does the work of the innermost operator with known work around its launch, or of its own
+    instruction, which XLA records. Several kernels of one operator share its work by time; if one of them is
+    a product, it gets all operations. Without a device, an operator around a product has no further
+    operations; with a device, the kernels that it launches itself do the rest of its work.
 
     Args:
         time_ns: duration of each, shape (n,); for operators, without nested operators.

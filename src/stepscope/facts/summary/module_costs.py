@@ -26,10 +26,9 @@ _LEAST_REPEATS = 3  # equal modules in a row that fold into one node; two are as
 def module_tree(trace: Trace, rank: int, chosen: Mask, steps: int, work: ModuleWork) -> list[ModuleNode]:
     """The module tree of one rank with its costs over chosen events: the outermost modules that run.
 
-    Consecutive numbered children of one class (`h.0 … h.11`, `Bottleneck_3 …`) fold into one node,
-    and so do their children, name by name. Times are divided by the number of steps whose events
-    are `chosen`, shape (events,). Calls are means over all recorded steps, as the table counts
-    them.
+    Consecutive numbered children of one class (`h.0 … h.11`, `Bottleneck_3 …`) fold into one node, and so do
+    their children, name by name. Times are divided by the number of steps whose events are `chosen`, shape
+    (events,). Calls are means over all recorded steps, as the table counts them.
     """
     modules = trace["modules"]
     costs = module_costs(trace, modules["parent"], chosen)

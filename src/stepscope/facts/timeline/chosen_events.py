@@ -112,8 +112,7 @@ def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence
 class Marks:
     """Chosen events, shape (events,), `total` of them, to be counted in the operations of any level.
 
-    Counting them inside an operation takes two look-ups, so that every level on screen is marked at
-    once.
+    Counting them inside an operation takes two look-ups, so that every level on screen is marked at once.
     """
 
     def __init__(self, index: Index, chosen: Mask) -> None:

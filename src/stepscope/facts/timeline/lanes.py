@@ -214,9 +214,8 @@ def collapsed_lanes(
 ) -> tuple[Lanes, Collapse]:
     """The lanes of some events, without wrappers, and what was opened to get there.
 
-    Frames around calls of modules give way to these. So does an operation that fills its lane, and
-    the one module that a wrapper calls (checkpointing's, DDP's), if its siblings launch no
-    device work.
+    Frames around calls of modules give way to these. So does an operation that fills its lane, and the one
+    module that a wrapper calls (checkpointing's, DDP's), if its siblings launch no device work.
 
     Args:
         rows: event ids, none inside another, in pre-order lane by lane, shape (rows,).

@@ -4,9 +4,8 @@ Inclusive time is the time in which a line, or anything it calls, runs: a union 
 line takes more than the step. Own time is the part that no deeper line has. The backward of what a
 line calls runs elsewhere, below the line that starts backward; the forward line lists it apart.
 
-A recorded frame has the line of its function's first statement, except for frames that were open
-when recording started: these have the line that was running then. They enclose the steps, so they
-are left out.
+A recorded frame has the line of its function's first statement, except for frames that were open when
+recording started: these have the line that was running then. They enclose the steps, so they are left out.
 """
 
 from collections.abc import Iterator

@@ -72,8 +72,7 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     """The operators of known work in a graph without device work, as kernels; raises ChangeError if
     the work of half of the time or more is unknown.
 
-    The weight update's operators of one name are one kernel, as PyTorch batches them on devices
-    (`foreach`).
+    The weight update's operators of one name are one kernel, as PyTorch batches them on devices (`foreach`).
     """
     events, operators = graph.trace.events, Operators.of(graph.trace)
     workers = _workers(graph, operators)

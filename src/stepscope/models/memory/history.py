@@ -217,8 +217,7 @@ class MemoryChanges:
     def of_kinds(cls, trace: Trace, device: str) -> MemoryChanges:
         """The changes of a device that were recorded without addresses; owners are `KINDS`.
 
-        Where the file does not state what was there before: the least with which no kind falls
-        below zero.
+        Where the file does not state what was there before: the least with which no kind falls below zero.
         """
         table = trace["memory"]
         table = table.take(np.flatnonzero(table.text("device").mask(device)))

@@ -193,9 +193,8 @@ def arrival_matrix(trace: Trace, rank: int, step: int | None = None) -> ArrivalM
     """How late each rank comes to each collective of a step, by default of all but a warm-up step;
     raises TraceError if there is no such rank or step.
 
-    A row is the n-th collective of its kind on its process group in a step. If there are many, it
-    is all those on the group, and if there are many groups, all those of one kind on groups of one
-    size.
+    A row is the n-th collective of its kind on its process group in a step. If there are many, it is all
+    those on the group, and if there are many groups, all those of one kind on groups of one size.
     """
     selected = SelectedSteps(trace, rank, step)
     events, matched = match_trace(trace, selected.steps["step"])

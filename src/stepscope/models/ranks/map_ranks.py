@@ -1,8 +1,7 @@
 """Sketches of many files, each a function of its file alone; the sketches may be kept.
 
-Files are read by an engine, a function of files and of the work for one file: processes of this
-machine, or a Dask cluster. The work depends on the file alone, so it does not matter where or how
-often it is done.
+Files are read by an engine, a function of files and of the work for one file: processes of this machine, or a
+Dask cluster. The work depends on the file alone, so it does not matter where or how often it is done.
 """
 
 import logging

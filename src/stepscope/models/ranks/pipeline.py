@@ -151,8 +151,7 @@ def slow_of_pipelines(table: JobTable, stage: Ids, micro_batches: int) -> list[S
     """Ranks that are slower than the others of their stage, and stages that are longer than others;
     `stage` has shape (ranks,), -1 for none.
 
-    With one micro-batch the stages work one after the other, so that it does not matter which does
-    what.
+    With one micro-batch the stages work one after the other, so that it does not matter which does what.
     """
     slow = _uneven_stages(table, stage) if micro_batches > 1 else []
     for number in np.unique(stage).tolist():

@@ -289,10 +289,9 @@ def _cause(slow: list[_SlowLink], nodes: list[str], wider: Sequence[str]) -> str
 def pipeline_places(matched: Matched, ranks: int) -> dict[str, Ids]:
     """The pipeline stage of each rank, and the data-parallel rank (its pipeline); -1 for none.
 
-    Ranks that send to each other form a pipeline. Its stages are counted from the end with the
-    lower rank. Where passes are interleaved, the last stage sends to the first: then they are
-    counted from the lowest rank. A job without sends, or whose pipelines are neither chains nor
-    such rings, has no such parts.
+    Ranks that send to each other form a pipeline. Its stages are counted from the end with the lower rank.
+    Where passes are interleaved, the last stage sends to the first: then they are counted from the lowest
+    rank. A job without sends, or whose pipelines are neither chains nor such rings, has no such parts.
 
     Returns:
         `pipeline stage` and `data-parallel rank`, each of shape (ranks,), or nothing.

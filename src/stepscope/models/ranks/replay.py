@@ -142,10 +142,9 @@ class Replay:
 def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) -> Replay:
     """Make a job replayable: all steps whose calls are known, or some of very many calls.
 
-    Those are evenly spread, among steps with the same number in `alike`, shape (steps,), in which
-    the same ranks are slow; by default all. Calls that make ranks wait for each other in a circle
-    are not what was recorded, so then the ranks meet at the end of each step only, as where no
-    communication is known.
+    Those are evenly spread, among steps with the same number in `alike`, shape (steps,), in which the same
+    ranks are slow; by default all. Calls that make ranks wait for each other in a circle are not what was
+    recorded, so then the ranks meet at the end of each step only, as where no communication is known.
     """
     own_ns = table.own_ms * 1e6
     if alike is None:

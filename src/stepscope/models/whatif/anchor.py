@@ -76,8 +76,7 @@ def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
 
 
 def anchored(graph: Graph, step: float | None = None, host: float | None = None) -> Graph:
-    """The graph at the CPU's unwatched pace; the same graph where neither time says anything about
-    it.
+    """The graph at the CPU's unwatched pace; the same graph where neither time says anything about it.
 
     `step` is the step that nothing watched, ms, used where the CPU limits it; `host` is what its
     CPU needs, launching into an empty queue, ms, used if it is known.

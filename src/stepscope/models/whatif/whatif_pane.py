@@ -34,9 +34,8 @@ class ListedChange(msgspec.Struct, frozen=True):
 
 
 class Pane:
-    """The what-ifs of one step or, by default, the longest run of consecutive steps, of one rank
-    or, by default, of all together; raises TraceError if there is no such step. The graph is built
-    once."""
+    """The what-ifs of one step or, by default, the longest run of consecutive steps, of one rank or, by
+    default, of all together; raises TraceError if there is no such step. The graph is built once."""
 
     def __init__(self, trace: Trace, rank: int | None = None, step: int | None = None) -> None:
         self._baseline = Baseline(graph_of(trace, step, rank))

@@ -101,8 +101,7 @@ def decode_events(texts: list[bytes]) -> Chunk:
 def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
-    A file that needs them for one chunk mostly needs them for the next. Raises ValueError if it is not
-    UTF-8.
+    A file that needs them for one chunk mostly needs them for the next. Raises ValueError if it is not UTF-8.
     """
     if not function("stepscope_is_ascii")(text, size):
         text[:size].decode()

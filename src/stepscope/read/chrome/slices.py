@@ -49,11 +49,10 @@ class SlicePair(NamedTuple):
 def pair(marks: Iterable[SliceMark], last_ns: int, log: WarningLog) -> list[SlicePair]:
     """Pair the begins and ends of one track, which nest as a stack.
 
-    An end closes the innermost open begin of its name; begins inside it that were never ended end
-    with it. Names of end events are optional in the format, so an end whose name no open begin has
-    closes the innermost begin, unless that begin's own end is still to come; then the end is
-    superfluous. A begin without an end lasts until `last_ns`, the end of the recording. Everything
-    unbalanced is logged.
+    An end closes the innermost open begin of its name; begins inside it that were never ended end with it.
+    Names of end events are optional in the format, so an end whose name no open begin has closes the
+    innermost begin, unless that begin's own end is still to come; then the end is superfluous. A begin
+    without an end lasts until `last_ns`, the end of the recording. Everything unbalanced is logged.
     """
     ordered = sorted(marks, key=lambda mark: mark.time_ns)
     stack = _Stack(ordered, log)

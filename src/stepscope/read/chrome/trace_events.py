@@ -281,9 +281,8 @@ class _Groups(NamedTuple):
 def drop_repeated_events(recorded: RecordedEvents) -> None:
     """Keep one of each event that is in the file several times, if many are, and warn.
 
-    An event that a copy of the trace holds twice stays twice. Of events that begin and end apart,
-    equal ones may be nested, as of a function that calls itself, so that only nearly all of them
-    count as copies.
+    An event that a copy of the trace holds twice stays twice. Of events that begin and end apart, equal ones
+    may be nested, as of a function that calls itself, so that only nearly all of them count as copies.
     """
     if _sampled_twins(recorded) < _FEW:
         return

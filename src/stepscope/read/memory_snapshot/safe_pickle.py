@@ -1,8 +1,7 @@
 """Plain data from a pickle, by the standard library's unpickler without all that makes objects.
 
-Only opcodes that make numbers, text, bytes, lists, tuples and dicts are known, as PyTorch writes
-them. Everything that could import, call or build an object is refused, so no code of a file can
-ever run.
+Only opcodes that make numbers, text, bytes, lists, tuples and dicts are known, as PyTorch writes them.
+Everything that could import, call or build an object is refused, so no code of a file can ever run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """What the instructions of a program are for, by the values that they take and that take theirs.
 
-JAX marks the two passes of a differentiated function (`jvp(…)`, `transpose(…)`). What else a
-compiled training step does is not marked: it prepares data, updates parameters, adds up metrics.
-Values tell these apart, wherever XLA runs them: an update takes gradients, and a pass takes data.
-Values are followed through fusions, branches and loops, to which all members of a tuple belong one
-by one. What an iteration of a loop hands to the next one is followed only to see what a loop does:
-one that trains takes parameters that the iteration before updated; one that does not adds up the
-gradients of micro-batches.
+JAX marks the two passes of a differentiated function (`jvp(…)`, `transpose(…)`). What else a compiled
+training step does is not marked: it prepares data, updates parameters, adds up metrics. Values tell these
+apart, wherever XLA runs them: an update takes gradients, and a pass takes data. Values are followed through
+fusions, branches and loops, to which all members of a tuple belong one by one. What an iteration of a loop
+hands to the next one is followed only to see what a loop does: one that trains takes parameters that the
+iteration before updated; one that does not adds up the gradients of micro-batches.
 
 Source: hlo.proto (https://github.com/openxla/xla, xla/service); the order of the operands of
 `while` and `conditional` is that of HloInstruction.

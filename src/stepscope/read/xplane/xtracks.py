@@ -1,9 +1,8 @@
 """Tracks of an XLA profile: one for each thread of the host and for each line of a device.
 
-A TPU has a plane for its TensorCore and one for each SparseCore; one line of each has the work, the
-others summarize it, count, or synchronize. Traces of what the runtime or a kernel does inside are
-planes of their own, which hold no work of a device: actions of a transfer between slices
-(Megascale), and Mosaic kernels.
+A TPU has a plane for its TensorCore and one for each SparseCore; one line of each has the work, the others
+summarize it, count, or synchronize. Traces of what the runtime or a kernel does inside are planes of their
+own, which hold no work of a device: actions of a transfer between slices (Megascale), and Mosaic kernels.
 
 Source: xplane_schema.cc for the names of planes and lines; xprof's xspace_loader.cc for Megascale.
 """

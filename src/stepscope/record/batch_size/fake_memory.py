@@ -1,8 +1,7 @@
 """Memory of a training step without computing it, on fake tensors.
 
-On the CPU device only: with a fake `cuda` and no GPU, torch's backward ends the process. What a
-GPU's kernels would choose otherwise (cuDNN's workspaces) is therefore not in it; what is known of
-them is in `as_gpu`.
+On the CPU device only: with a fake `cuda` and no GPU, torch's backward ends the process. What a GPU's kernels
+would choose otherwise (cuDNN's workspaces) is therefore not in it; what is known of them is in `as_gpu`.
 """
 
 import itertools

@@ -1,8 +1,7 @@
 """The path in its model of each module that is called, kept without keeping the module alive.
 
-A module that is called while no module known to a tree runs is the root of a tree. The collector
-asks once for each module and place, and again after any known module has died, as its address may
-come again.
+A module that is called while no module known to a tree runs is the root of a tree. The collector asks once
+for each module and place, and again after any known module has died, as its address may come again.
 """
 
 import sys

@@ -31,12 +31,11 @@ _HALF = 0.5  # of the bytes of the parameters
 class MicroBatches:
     """Which calls of a function begin a step, where several make one.
 
-    A function that computes gradients takes parameters, which have the shapes of what it returns.
-    The micro-batches of a step take the same arrays, and the first of the next step takes others.
-    That also holds where the function keeps the sum, `total, loss = accumulate(params, total,
-    batch)`, which it then takes back. Without such parameters, a sum shows itself only by beginning
-    again after an equal number of calls, twice. A training step that takes back its parameters
-    never begins again: each of its calls counts.
+    A function that computes gradients takes parameters, which have the shapes of what it returns. The
+    micro-batches of a step take the same arrays, and the first of the next step takes others. That also holds
+    where the function keeps the sum, `total, loss = accumulate(params, total, batch)`, which it then takes
+    back. Without such parameters, a sum shows itself only by beginning again after an equal number of calls,
+    twice. A training step that takes back its parameters never begins again: each of its calls counts.
     """
 
     def __init__(self) -> None:

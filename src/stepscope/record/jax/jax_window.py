@@ -126,10 +126,9 @@ _BLOCK = getattr(_ARRAY, "block_until_ready", None)
 class RunAhead:
     """Waits, at the end of each step, for the results of the previous step.
 
-    A loop that reads nothing back gets dozens of steps ahead of its devices, and the time between
-    two calls is then unrelated to the length of a step. If each step waits for the work of the
-    previous step, the next batch is still loaded while the device computes, and a step takes as
-    long as it does on average.
+    A loop that reads nothing back gets dozens of steps ahead of its devices, and the time between two calls
+    is then unrelated to the length of a step. If each step waits for the work of the previous step, the next
+    batch is still loaded while the device computes, and a step takes as long as it does on average.
     """
 
     def __init__(self) -> None:
@@ -152,8 +151,7 @@ def catch_up(outputs: Any) -> None:
 
 
 def _smallest(outputs: Any) -> list[Any]:
-    """A few small arrays: all outputs of a program are ready at once, and large ones may be
-    donated."""
+    """A few small arrays: all outputs of a program are ready at once, and large ones may be donated."""
     return sorted(arrays_in(outputs), key=lambda array: array.nbytes)[:_KEPT]
 
 

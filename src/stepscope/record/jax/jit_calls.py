@@ -1,12 +1,11 @@
 """Reports each return of a function of the program that JAX runs.
 
-JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
-not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing,
-nothing is recorded. It costs a few microseconds per call, and nothing after removal.
-Functions with effects (`jax.debug.print`, callbacks) bypass the hook, and so do calls that compile:
-JAX runs them from Python, where they are wrapped, if that is possible; else they are not seen. The
-first call of a function is not reported. Gradients outside of compiled functions are reported as
-calls too (`watch_gradients`).
+JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is not part
+of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing, nothing is recorded. It
+costs a few microseconds per call, and nothing after removal. Functions with effects (`jax.debug.print`,
+callbacks) bypass the hook, and so do calls that compile: JAX runs them from Python, where they are wrapped,
+if that is possible; else they are not seen. The first call of a function is not reported. Gradients outside
+of compiled functions are reported as calls too (`watch_gradients`).
 """
 
 import functools
@@ -43,8 +42,7 @@ OnCall = Callable[[JitCall], None]
 class JitCallWatch(Hooks):
     """Calls `on_call(call)` on the main thread, until removed.
 
-    The program's own hook is still called. Raises CaptureError if this version of JAX has no such
-    hook.
+    The program's own hook is still called. Raises CaptureError if this version of JAX has no such hook.
     """
 
     def __init__(self, on_call: OnCall) -> None:
@@ -170,10 +168,9 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
     its operations one by one. But each step asks for a gradient. A call while a function is traced
     is part of that function, and not reported.
 
-    Functions made by `jax.grad` before are not seen, and those made meanwhile stay as they are
-    after it is undone, but report nothing. `on_gradient` gets the name of the call, `grad(loss)`, its
-    arguments and its results, within a range that the profiler records. Returns a function that undoes
-    it.
+    Functions made by `jax.grad` before are not seen, and those made meanwhile stay as they are after it is
+    undone, but report nothing. `on_gradient` gets the name of the call, `grad(loss)`, its arguments and its
+    results, within a range that the profiler records. Returns a function that undoes it.
     """
     for excluded in (source_info_util, traceback_util):  # so lines and tracebacks stay the user's
         if register := getattr(excluded, "register_exclusion", None):

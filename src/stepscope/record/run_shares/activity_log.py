@@ -334,9 +334,8 @@ class ActivityLog:
     def _steps_of(self, optimizer: SteppingOptimizer) -> OptimizerSteps:
         """Where the steps of an optimizer are counted.
 
-        A program may make one for each step, client or task: that is no training of its own, nor is one
-        of very many. If an earlier one steps again, it steps in turns with the one that went on with its
-        count.
+        A program may make one for each step, client or task: that is no training of its own, nor is one of
+        very many. If an earlier one steps again, it steps in turns with the one that went on with its count.
         """
         steps = optimizer.steps
         if steps and steps.latest is optimizer:

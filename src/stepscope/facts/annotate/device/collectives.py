@@ -126,11 +126,10 @@ _GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
 def mark_communication(trace: Trace) -> Trace:
     """Set the category `communication` for kernels and host-side collectives that communicate.
 
-    A kernel communicates if its name matches a library (`KERNELS`), if events of
-    its name have process-group arguments, if the innermost operator around its launch is a
-    collective, if it exchanges experts in a range that says so, or if it has no known kind and runs
-    on a stream named for communication. A stream or thread that mostly communicates becomes a
-    communication track. Bytes come from the recorded element counts.
+    A kernel communicates if its name matches a library (`KERNELS`), if events of its name have process-group
+    arguments, if the innermost operator around its launch is a collective, if it exchanges experts in a range
+    that says so, or if it has no known kind and runs on a stream named for communication. A stream or thread
+    that mostly communicates becomes a communication track. Bytes come from the recorded element counts.
     """
     events = trace.events
     category, name = events.text("category"), events.text("name")

@@ -1,10 +1,9 @@
 """Runs of compiled programs on devices: which call asked for each, by their order.
 
-A call of JAX returns before its work is done, up to dozens of programs ahead of a device. What
-launches the work is another thread, as late as the device needs it, or not in the file at all. A
-device runs programs in the order of their calls, so the k-th run of a program belongs to its k-th
-call. A run is what the device's own line of programs says; else it begins with the operation that
-occurs as often as the program was called.
+A call of JAX returns before its work is done, up to dozens of programs ahead of a device. What launches the
+work is another thread, as late as the device needs it, or not in the file at all. A device runs programs in
+the order of their calls, so the k-th run of a program belongs to its k-th call. A run is what the device's
+own line of programs says; else it begins with the operation that occurs as often as the program was called.
 """
 
 import re

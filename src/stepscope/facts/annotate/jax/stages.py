@@ -33,17 +33,15 @@ _BY_COMPILER = "xla::"  # before an opcode: an instruction that no operation of 
 def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     """The stage of each event from its scope, -1 if unknown, and which events are recomputed.
 
-    Transformations identify the operations of a differentiated function, and stacks those of an
-    optimizer. A program all of one stage, such as a backward pass compiled by itself, gives it to
-    its calls and to what the compiler added; one that runs what others differentiate is evaluation,
-    or forward if these take what it makes.
-    The rest of a program has the stage of its role (`compiled_roles`), where the profile holds the
-    program, and else one by position: `other` before the forward pass, `optimizer` after the first
-    gradient. If nothing is differentiated, programs that are named so are forward and backward
-    (before JAX 0.8 the operations of a pullback carry no transformation); without such names
-    everything else that was compiled is forward, unless scopes may hide what is differentiated.
-    Operations outside of `jax.jit` have the stage of the range in which they were called. An
-    operation of TensorFlow is forward if its layer has gradients.
+    Transformations identify the operations of a differentiated function, and stacks those of an optimizer. A
+    program all of one stage, such as a backward pass compiled by itself, gives it to its calls and to what
+    the compiler added; one that runs what others differentiate is evaluation, or forward if these take what
+    it makes. The rest of a program has the stage of its role (`compiled_roles`), where the profile holds the
+    program, and else one by position: `other` before the forward pass, `optimizer` after the first gradient.
+    If nothing is differentiated, programs that are named so are forward and backward (before JAX 0.8 the
+    operations of a pullback carry no transformation); without such names everything else that was compiled is
+    forward, unless scopes may hide what is differentiated. Operations outside of `jax.jit` have the stage of
+    the range in which they were called. An operation of TensorFlow is forward if its layer has gradients.
     """
     events = trace.events
     text = events.text("scope")

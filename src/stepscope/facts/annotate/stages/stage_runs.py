@@ -282,10 +282,9 @@ def _runs_of_step(timeline: _Timeline, start: int, end: int) -> tuple[Times, Tim
 def _close_gaps(at: Times, stage: Codes, end: int, waiting: Mask) -> Codes:
     """The stages with each gap given to a neighbor, or `other`.
 
-    A gap goes to the run before it if the run after it is of the same stage, or if it is short and
-    none follows; to the run after it if it is short. Gaps may follow each other: then what becomes
-    of the first is before the second. Before and after a wait for what has ended, the loop does
-    something else.
+    A gap goes to the run before it if the run after it is of the same stage, or if it is short and none
+    follows; to the run after it if it is short. Gaps may follow each other: then what becomes of the first is
+    before the second. Before and after a wait for what has ended, the loop does something else.
     """
     length = np.diff(np.append(at, end))
     gap = np.flatnonzero(stage == _NONE)

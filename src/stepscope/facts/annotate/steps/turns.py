@@ -24,10 +24,9 @@ _SIZES = re.compile(rb'"(?:Input Dims|grid)": *(\[[\d\[\], -]*\])')
 def optimizers_in_turn(trace: Trace, rows: Rows) -> tuple[Ids, str]:
     """A number for the optimizer of each update, and why some may be of more; empty if nothing shows that.
 
-    Updates of one class are of several optimizers if they run the same operators and what they change
-    differs in a cycle that repeats; or if their passes differ so, and each cycle loads one batch. If
-    each loads its own, each is a step, whatever differs. `rows` are updates after passes of their
-    own, events.id, ascending.
+    Updates of one class are of several optimizers if they run the same operators and what they change differs
+    in a cycle that repeats; or if their passes differ so, and each cycle loads one batch. If each loads its
+    own, each is a step, whatever differs. `rows` are updates after passes of their own, events.id, ascending.
     """
     begin, names = trace.events["start_ns"], trace.events.text("name")
     optimizer, doubt = names.codes[rows].astype(np.int64), ""

@@ -62,9 +62,8 @@ def find_changes() -> dict[str, Change]:
 
 
 def load_changes(path: str | Path, taken: Container[str] = ()) -> dict[str, Change]:
-    """The list `CHANGES` of a Python file, by name: functions from graph to graph, or `Change`s of
-    them. This runs the file; raises ChangeError if that fails, it has no such list, or a name is
-    taken."""
+    """The list `CHANGES` of a Python file, by name: functions from graph to graph, or `Change`s of them. This
+    runs the file; raises ChangeError if that fails, it has no such list, or a name is taken."""
     try:
         listed = runpy.run_path(str(path)).get("CHANGES") if content_of(path) else None
     except BaseException as error:

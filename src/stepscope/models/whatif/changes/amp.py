@@ -35,11 +35,10 @@ _WAVE = 64  # threads of a warp on AMD's GPUs for computing; NVIDIA's have 32
 def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Graph:
     """Automatic mixed precision: forward and backward run in 16 bits.
 
-    On a GPU whose products are known, each operator does what autocast makes of it: products,
-    convolutions, attention and recurrent layers take what their sizes take in 16 bits, other
-    kernels move fewer bytes or stay in FP32, and casts cost the device and the CPU. Without shapes,
-    kernels that still run in 32 bits get the speedups in `whatif/data/amp.json` for the device's
-    generation.
+    On a GPU whose products are known, each operator does what autocast makes of it: products, convolutions,
+    attention and recurrent layers take what their sizes take in 16 bits, other kernels move fewer bytes or
+    stay in FP32, and casts cost the device and the CPU. Without shapes, kernels that still run in 32 bits get
+    the speedups in `whatif/data/amp.json` for the device's generation.
 
     Args:
         dtype: `bfloat16` or `float16`.

@@ -26,11 +26,10 @@ _LOOKUP_KERNELS = 2  # that empty the gradient and add to it; PyTorch sorts indi
 def compile(graph: Graph, estimate: str = "typical") -> Graph:
     """torch.compile on each model, as Inductor fuses it on a GPU.
 
-    Operators between products, convolutions and attention become one kernel for values of one size.
-    It takes the time of the bytes that it still moves, as fast as the kernels that it replaces. Of
-    what the CPU does in modules a call for each kernel that is left remains. Products, attention,
-    recurrent layers, lookups, the weight update and what is outside of modules stay. With `amp`,
-    casts of activations are fused as well.
+    Operators between products, convolutions and attention become one kernel for values of one size. It takes
+    the time of the bytes that it still moves, as fast as the kernels that it replaces. Of what the CPU does
+    in modules a call for each kernel that is left remains. Products, attention, recurrent layers, lookups,
+    the weight update and what is outside of modules stay. With `amp`, casts of activations are fused as well.
 
     Args:
         estimate: `low`: intermediate values are written for backward, and calls are slow; `typical`:

@@ -1,8 +1,7 @@
 """`cudnn_benchmark`: cuDNN times its algorithms and takes the fastest.
 
-cuDNN chooses an algorithm by rules of thumb unless it may time them. Its choice shows as a
-convolution that takes several times as long as others with as many operations, the same filters
-and no fewer bytes.
+cuDNN chooses an algorithm by rules of thumb unless it may time them. Its choice shows as a convolution that
+takes several times as long as others with as many operations, the same filters and no fewer bytes.
 """
 
 from collections import defaultdict

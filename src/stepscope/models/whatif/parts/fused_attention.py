@@ -104,9 +104,8 @@ def _fit(scores: Product, values: Product) -> bool:
 
 
 def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[int, KernelTimes]:
-    """The kernels of the operators of attention where one kernel does its work, in the precision of
-    each operator. The first product of forward, and of backward, stands for it; the others do
-    nothing."""
+    """The kernels of the operators of attention where one kernel does its work, in the precision of each
+    operator. The first product of forward, and of backward, stands for it; the others do nothing."""
     result: dict[int, KernelTimes] = {}
     for attention in find_attention(work):
         for rows, backward in ((attention.forward, False), (attention.backward, True)):

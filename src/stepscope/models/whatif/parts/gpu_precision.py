@@ -1,9 +1,8 @@
 """The operators of a step on a GPU in another precision: kernels by shape, casts as work of their own.
 
-Products, convolutions, attention and recurrent layers run other kernels in another precision, so
-their time follows from shapes (`models.kernels`), not from the recorded time. Other kernels keep
-the part of their time in which they move no bytes. Casts cost the device two passes over a value,
-and the CPU a call.
+Products, convolutions, attention and recurrent layers run other kernels in another precision, so their time
+follows from shapes (`models.kernels`), not from the recorded time. Other kernels keep the part of their time
+in which they move no bytes. Casts cost the device two passes over a value, and the CPU a call.
 """
 
 import re

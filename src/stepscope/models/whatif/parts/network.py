@@ -109,8 +109,7 @@ class Network:
     def broadcast_ns(self, size: ArrayLike) -> Floats:
         """Time of a broadcast of `size` bytes, ns.
 
-        Through a pipeline of all workers; gloo uses a tree, whose root sends all bytes once per
-        level.
+        Through a pipeline of all workers; gloo uses a tree, whose root sends all bytes once per level.
 
         Source: NVIDIA/nccl, src/graph/tuning.cc; facebookincubator/gloo, gloo/broadcast.cc.
         """

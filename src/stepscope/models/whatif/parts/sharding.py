@@ -158,9 +158,8 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     """All-reduce gradients in buckets of `cap` bytes; let each worker update its parameters and
     broadcast them.
 
-    Whole parameters are divided by size, so the worker with the largest share counts. There is one
-    broadcast per parameter, one worker after the other; on a CPU the step continues once all are
-    done.
+    Whole parameters are divided by size, so the worker with the largest share counts. There is one broadcast
+    per parameter, one worker after the other; on a CPU the step continues once all are done.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _partition_parameters and
     _sync_params.

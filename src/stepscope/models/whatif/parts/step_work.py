@@ -92,9 +92,8 @@ class StepWork:
     def with_kernels(
         self, graph: Graph, changed: Mapping[int, KernelTimes], casts_ns: tuple[Floats, ...] = ()
     ) -> Graph:
-        """The graph with other kernels of some operators; casts take time on the device, before an
-        operator's first kernel, and on the CPU, before its first task: ns, shape (operators,) each,
-        or none."""
+        """The graph with other kernels of some operators; casts take time on the device, before an operator's
+        first kernel, and on the CPU, before its first task: ns, shape (operators,) each, or none."""
         kernels = [changed.get(row) or self.unchanged(row) for row in range(len(self.operators.rows))]
         multiplied, other, count, pace = (np.array(column) for column in zip(*kernels, strict=True))
         surplus = self.surplus(graph, count, self.replaced)

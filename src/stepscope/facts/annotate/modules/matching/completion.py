@@ -1,11 +1,10 @@
 """Complete a model tree: blocks of one class are alike.
 
-A tree may lack a layer, or name one twice or out of place: it comes from another version of the
-model, or from a description of it. Deep models repeat their blocks, so a block that differs from
-its equals in some leaves is brought into line with them before it is matched: a leaf that it lacks
-is supplied, one that only it has is doubted, and leaves come in the usual order. What matches a
-supplied leaf belongs to the block. Blocks that differ in their inner blocks are different on
-purpose, and stay so.
+A tree may lack a layer, or name one twice or out of place: it comes from another version of the model, or
+from a description of it. Deep models repeat their blocks, so a block that differs from its equals in some
+leaves is brought into line with them before it is matched: a leaf that it lacks is supplied, one that only it
+has is doubted, and leaves come in the usual order. What matches a supplied leaf belongs to the block. Blocks
+that differ in their inner blocks are different on purpose, and stay so.
 """
 
 from collections import Counter, defaultdict
