@@ -214,9 +214,7 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
                 <ShareBar share={one.cpu_ms / most} kind="cpu" />
                 {device && <ShareBar share={one.device_ms / most} kind="device" />}
               </td>
-              <td>
-                <Bound by={one.bound_by} />
-              </td>
+              <td>{one.bound_by && <Bound by={one.bound_by} />}</td>
             </tr>,
             ...placeRows(facts.places, one.stage, device),
           ])}
