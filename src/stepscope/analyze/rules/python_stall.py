@@ -56,13 +56,12 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     advice = next(advice for pattern, advice in ADVICE if re.search(pattern, what)).format(
         loop=context.loop, loader=LOADER if context.trains else ""
     )
-    part = context.measures.share_of_window(gaps)
-    idles = f"he device idles {rounded(idle)} ms per step ({part:.0%}). The loop"
+    long = f"{rounded(idle)} ms per step ({context.measures.share_of_window(gaps):.0%})"
     known = has_names(context, name)
+    subject = "Python stalls the step" if known else "The step stalls"
+    then = f"else then. {place_of_stall(context, stalled, name)}" if known else "that is recorded then"
     yield context.finding(
-        f"Python stalls the step: t{idles} runs nothing else then. {place_of_stall(context, stalled, name)}."
-        if known
-        else f"T{idles} runs nothing that is recorded then.",
+        f"{subject}: the device idles {long}. The loop runs nothing {then}.",
         advice if known else f"Find out what the CPU does there. {NAMES}",
         stalled.rows,
         context.gains.bound(idle, "at most this idle time"),
