@@ -86,14 +86,21 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
     findings = tuple(apply_rules(context, rules))
+    heading = heading_of(context, len(rules), bool(findings))
+    together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
+    return Analysis(heading, findings, together)
+
+
+def heading_of(context: RuleContext, rules: int, has_findings: bool) -> Heading:
+    """What is shown above the findings of so many rules, or where there are none."""
     search, summary = context.search, context.measures.summary
-    if not findings and search.delayed is not search.recorded:  # the report's verdict is stated
+    if not has_findings and search.delayed is not search.recorded:  # the report's verdict is stated
         summary = summarize(search.delayed, context.rank)
     tree, verdict = context.contexts if context.context_trace else None, summary.verdict
     timed = "" if tree is None else "device work" if samples_instructions(tree) else "operators"
-    heading = Heading(
+    return Heading(
         context.trace.metadata.source,
-        len(rules),
+        rules,
         context.search.excludes_warm_up,
         timed,
         context.is_jax or not context.has_advice,
@@ -107,8 +114,6 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         findings_of(context.job) if context.job else None,
         "" if context.context_trace or verdict.bound_by in ("device", "cpu") else verdict.sentence,
     )
-    together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
-    return Analysis(heading, findings, together)
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:

@@ -1023,6 +1023,8 @@ export interface Findings {
   leaves_out_a_step: boolean;
   /** Number of rules that were applied. */
   rules: number;
+  /** What is said where none of them finds anything, empty if one does. */
+  nothing: string;
   findings: Finding[];
 }
 

@@ -75,7 +75,7 @@ function List({ store, value }: { store: Store; value: Findings }): JSX.Element 
         {differs(value) && ` (${milliseconds(value.steady_ms)} ${WITHOUT_DELAYS})`}
         {store.stepless.value && " of operators a step"}
         {value.leaves_out_a_step && " (without the warm-up step)"}
-        {ranks > 1 ? ` on rank ${value.rank}` : ""}.
+        {ranks > 1 ? ` on rank ${value.rank}` : ""}. {value.nothing}
         {number > 1 && " Gains do not add up: each assumes its change alone."}{" "}
         {number > 0 && (
           <CopyButton text={() => markdownOf(value)} label="Copy the findings as Markdown" />

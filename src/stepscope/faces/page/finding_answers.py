@@ -7,7 +7,9 @@ import msgspec
 import numpy as np
 
 from stepscope import analyze
+from stepscope.analyze.analysis import heading_of
 from stepscope.analyze.finding import Patch
+from stepscope.analyze.findings_text import nothing_found
 from stepscope.base.arrays import Mask
 from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
@@ -62,6 +64,7 @@ class Findings(msgspec.Struct):
     steady_ms: float  # the same without one-off costs and delays, which gains are shares of
     leaves_out_a_step: bool  # whether the first step is left out as warm-up
     rules: int  # number of rules that were applied
+    nothing: str  # what is said where none of them finds anything, empty if one does
     findings: list[Finding]
 
 
@@ -72,12 +75,14 @@ def findings(view: TraceView, query: Query) -> Findings:
         rank: by default the rank that the job is judged by, with gains simulated for all ranks.
     """
     context, results = _found(view, query)
+    rules = len(view.rules)
     return Findings(
         rank=context.rank,
         step_ms=context.measures.step_ms,
         steady_ms=context.measures.steady_ms,
         leaves_out_a_step=context.search.excludes_warm_up,
-        rules=len(view.rules),
+        rules=rules,
+        nothing="" if results else nothing_found(heading_of(context, rules, False)),
         findings=[_finding(view, number, finding) for number, finding in enumerate(results)],
     )
 

@@ -410,3 +410,27 @@ def test_gains_are_shares_of_the_step_without_delays() -> None:
     assert found["steady_ms"] < 0.9 * found["step_ms"]
     for one in found["findings"]:
         assert one["share"] == pytest.approx(one["gain_ms"] / found["steady_ms"])
+
+
+@pytest.mark.parametrize(
+    ("launches", "says"),
+    [
+        ("", "No issue worth 1 % or more of the step."),
+        (
+            "\n".join(f"main | {at} {at + 2} | cudaLaunchKernel | corr={at}" for at in range(50, 90, 5)),
+            "Without all device work no finding is certain.",
+        ),
+    ],
+    ids=["all is there", "work is missing"],
+)
+def test_where_nothing_is_found_the_page_says_what_the_command_says(launches: str, says: str) -> None:
+    text = f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   3 | cudaLaunchKernel | corr=1
+        stream 7 |  4  90 | sgemm | corr=1
+        {launches}
+        main     | 91  92 | cudaLaunchKernel | corr=2
+        stream 7 | 93  99 | sgemm | corr=2
+    """
+    found = ask(opened(text), "findings")
+    assert (found["findings"], found["nothing"]) == ([], says)

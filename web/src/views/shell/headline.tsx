@@ -35,7 +35,7 @@ export function FirstFinding({ store }: { store: Store }): JSX.Element | null {
   const { value, loading } = findingsOf(store).value;
   const first = value?.findings[0];
   if (!value) return loading ? <p class="dim first-finding">Looking for findings…</p> : null;
-  if (!first) return <p class="dim first-finding">None of {value.rules} rules found anything.</p>;
+  if (!first) return <p class="dim first-finding">{value.nothing}</p>;
   const more = value.findings.length - 1;
   return (
     <p class={`first-finding severity-${first.severity}`}>
