@@ -6,6 +6,7 @@ has a mask or the lengths that say so, or where tokens have that value nowhere e
 
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ _MOST = 1 << 20  # numbers of a tensor of tokens, chosen: a few ms to look at
 _TRIED = 512  # positions, chosen: of more padding some are compared
 _WORDS = 10  # chosen: tokens have at least so many values, classes and flags fewer
 _DEEPEST = 3  # containers in a batch, chosen
+_WIDEST = 32  # tensors of a batch, and parts of a container, that are looked at; chosen
 
 
 class Padding(NamedTuple):
@@ -28,7 +30,7 @@ class Padding(NamedTuple):
     @classmethod
     def of(cls, batch: Any) -> "Padding | None":
         """That of a batch's longest sequences; None where it is not known, as on a device."""
-        arrays = list(_arrays(batch)) if np else []
+        arrays = list(islice(_arrays(batch), _WIDEST)) if np else []
         sequences = [one for one in arrays if one.ndim in (2, 3) and one.shape[1] >= _FEWEST < one.size]
         for sequence in sorted(sequences, key=lambda one: -one.shape[1]):
             for lengths in _said_lengths(sequence, arrays):
@@ -45,7 +47,7 @@ def _arrays(batch: Any, depth: int = 0) -> Iterator[Any]:
         if batch.device.type == "cpu" and batch.layout == torch.strided and batch.dtype != torch.bfloat16:
             yield batch.detach().numpy()
     elif isinstance(batch, Mapping | list | tuple) and depth < _DEEPEST:
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
+        for part in islice(batch.values() if isinstance(batch, Mapping) else batch, _WIDEST):
             yield from _arrays(part, depth + 1)
 
 

@@ -87,3 +87,9 @@ def test_long_padding_is_compared_in_part_and_a_wrong_mask_is_none() -> None:
     words = tokens(mask, 0, 0)
     assert Padding.of((words, mask)) == (256_000, 192_000, 192_000)
     assert Padding.of((frames(mask[:, :400], 0, 0.0), torch.full((64,), 399))) is None
+
+
+def test_of_many_tensors_the_first_are_looked_at() -> None:
+    _, mask, truth = batch_of(0)
+    assert Padding.of([tokens(mask, 0, 0), mask, *[torch.zeros(16, 64)] * 100]) == truth
+    assert Padding.of([*[torch.rand(16, 64)] * 32, tokens(mask, 0, 0), mask]) is None
