@@ -330,6 +330,7 @@ CASES = {
             main | 10 900 | DistributedDataParallel.forward
             main | 20 60 | aten::flatten_dense_tensors
             main | 60 70 | c10d::broadcast_
+            gloo | 62 70 | gloo:broadcast
             main | 70 160 | aten::unflatten_dense_tensors
             main | 200 880 | aten::mm
             main | 910 950 | aten::flatten_dense_tensors
@@ -344,6 +345,7 @@ CASES = {
         * aten::unflatten_dense_tensors × 1, 0.09 ms, forward
         * aten::flatten_dense_tensors × 1, 0.04 ms, forward
         * c10d::broadcast_ × 1, 0.01 ms, forward
+        * gloo:broadcast × 1, 0.008 ms, forward
         """,
     ),
     "elements": Case(

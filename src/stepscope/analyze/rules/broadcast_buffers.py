@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.numbers import rounded
@@ -21,11 +23,14 @@ def broadcast_buffers(context: RuleContext) -> Iterator[Finding]:
     Silent below 1 % of the step.
     """
     forward = context.search.find(r"^DistributedDataParallel\.forward$", on_device=False)
-    rows = context.search.outermost(context.search.find(_SENDS, on_device=False, inside=forward))
-    if not len(rows):
+    calls = context.search.outermost(context.search.find(_SENDS, on_device=False, inside=forward))
+    if not len(calls):
         return
+    sent = context.search.find(r"(?i)broadcast", category="communication", stage="forward")
+    rows = np.union1d(calls, sent)
+    ms = rounded(context.measures.elapsed_ms(rows))
     yield context.finding(
-        f"DistributedDataParallel broadcasts buffers in every step, {rounded(context.measures.ms(rows))} ms.",
+        f"DistributedDataParallel broadcasts buffers in every step, {ms} ms.",
         context.advice(
             "Create DistributedDataParallel with broadcast_buffers=False: each rank keeps the running "
             "statistics of its own batches. SyncBatchNorm keeps them equal.",
