@@ -56,10 +56,12 @@ def _of_loops(context: RuleContext) -> Iterator[Finding]:
     loops = context.trace.metadata.properties.get("program_loops", {}).values()
     most = max(loops, key=lambda one: one["micro_batches"], default={"micro_batches": 1})
     batches, outer = most["micro_batches"], most.get("steps", 1) > 1
-    events = context.events
-    turns = events.text("scope").where(lambda text: _turns_around(text) > outer)
-    rows = np.flatnonzero(turns & events.text("kind").mask("communication") & context.search.in_steps)
-    if batches < 2 or context.measures.is_small(context.measures.elapsed_ms(rows)):
+    if batches < 2:
+        return
+    rows = context.search.find(kind="communication")
+    turns = context.events.text("scope").where(lambda text: _turns_around(text) > outer)
+    rows = rows[turns[rows]]
+    if context.measures.is_small(context.measures.elapsed_ms(rows)):
         return
     yield context.finding(
         f"Gradients are exchanged after each of {batches} micro-batches of a step.",

@@ -55,13 +55,12 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     sentence = context.measures.summary.verdict.sentence
     when, advice = next((of for text, of in OF_VERDICTS.items() if text in sentence), REASONS[cause])
     is_unknown = cause in ON_THE_CPU and cause != "data" and not where  # that a batch loads explains it
-    unknown = AWAITED if _waits(context).intersect(gaps).total() >= MOSTLY * gaps.total() else UNEXPLAINED
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
     yield context.finding(
         f"The device idles {context.measures.idle_share(cause):.0%} of the step {when}. That is "
         f"{rounded(context.measures.idle_ms(cause))} ms per step{where and f', mostly in {where}'}."
-        f"{f' {unknown}' if is_unknown else ''}",
+        f"{f' {_unexplained(context, gaps)}' if is_unknown else ''}",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
         evidence,
         context.gains.bound(idle, "at most this idle time"),
@@ -112,9 +111,10 @@ def _is_wait(context: RuleContext, rows: Rows) -> Mask:
     return names.where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))[rows]
 
 
-def _waits(context: RuleContext) -> Intervals:
+def _unexplained(context: RuleContext, gaps: Intervals) -> str:
     rows = context.search.find(on_device=False)
-    return context.measures.spans(rows[_is_wait(context, rows)])
+    waits = context.measures.spans(rows[_is_wait(context, rows)])
+    return AWAITED if waits.intersect(gaps).total() >= MOSTLY * gaps.total() else UNEXPLAINED
 
 
 def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:

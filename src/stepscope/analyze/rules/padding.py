@@ -32,8 +32,7 @@ def padding(context: RuleContext) -> Iterator[Finding]:
     most: Mapping[str, Any] = max(loaders, key=lambda one: one.get("positions") or 0, default={})
     positions = most.get("positions") or 0
     padded, behind = (min((most.get(key) or 0) / (positions or 1), 1.0) for key in ("padded", "behind_all"))
-    rows = _work(context)
-    if padded < LEAST or not len(rows) or len(context.search.find(_SKIPS)):
+    if padded < LEAST or len(context.search.find(_SKIPS)) or not len(rows := _work(context)):
         return
     first = behind if behind >= LEAST else padded
     likely = context.gains.scaled(rows, 1 - first)
