@@ -55,6 +55,11 @@ y => {
 }
 """
 
+# The page writes its fragment once what has changed is painted.
+_FRAGMENT = (
+    "() => new Promise(done =>"
+    " requestAnimationFrame(() => setTimeout(() => done(location.hash.slice(1)))))"
+)
 _TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
 
 
@@ -111,7 +116,7 @@ class Workbench:
     @property
     def fragment(self) -> str:
         """The URL's fragment; Playwright's `page.url` learns of it only later."""
-        return self.page.evaluate("location.hash.slice(1)")
+        return self.page.evaluate(_FRAGMENT)
 
     @property
     def said(self) -> dict[str, str]:
