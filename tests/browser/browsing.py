@@ -57,8 +57,7 @@ y => {
 
 # The page writes its fragment once what has changed is painted.
 _FRAGMENT = (
-    "() => new Promise(done =>"
-    " requestAnimationFrame(() => setTimeout(() => done(location.hash.slice(1)))))"
+    "() => new Promise(done => requestAnimationFrame(() => setTimeout(() => done(location.hash.slice(1)))))"
 )
 _TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
 

@@ -82,9 +82,8 @@ def _shifts(traces: Sequence[Trace], ahead_ns: Sequence[int]) -> tuple[list[int]
     if len(together) == 1:
         return (begins - begins.min()).tolist(), []
     message = (
-        "the ranks' recordings do not overlap in time: their clocks differ, or they are of "
-        "different runs; each is shown from its own start, so times of different ranks cannot be "
-        "compared"
+        "the ranks' recordings do not overlap in time: their clocks differ, or they are of different runs; "
+        "each is shown from its own start, so times of different ranks cannot be compared"
     )
     return [0] * len(traces), [("clocks_apart", message, len(traces))]
 

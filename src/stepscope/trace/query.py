@@ -194,8 +194,7 @@ def _json(texts: list[bytes]) -> pa.Array:
     return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(pa.large_string())
 
 
-# The tables, and the function that fills them: by its name, since it is in a package that builds
-# on this one.
+# The tables, and the function that fills them: by its name, since it is in a package that builds on this one.
 _FILLED_BY = (
     (("findings", "evidence"), "stepscope.analyze", "fill_findings"),
     (("operations",), "stepscope.facts.roofline.operator_work", "with_operations"),

@@ -23,9 +23,8 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or spent < LEAST_SHARE * context.measures.steady_ms * context.step_count:
         return
     yield context.finding(
-        f"One-off costs take {rounded(spent)} ms of the recorded steps ({plural(len(rows), 'call')}). "
-        "These are setup, first use of kernels and functions, or teardown. "
-        "Other findings do not count this time.",
+        f"One-off costs take {rounded(spent)} ms of the recorded steps ({plural(len(rows), 'call')}). These "
+        "are setup, first use of kernels and functions, or teardown. Other findings do not count this time.",
         "Nothing needs to change: later steps do not pay this cost. To exclude it, "
         "record after more warm-up steps.",
         rows,

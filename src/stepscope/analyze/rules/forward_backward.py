@@ -18,9 +18,8 @@ _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 # Nodes of a `torch.autograd.Function`, which have no number, as one that `torch.library.custom_op` makes.
 _OWN_NODE = re.compile(r"(?:^|[: ])(?!Checkpoint)(?:GeneratedBackwardFor_)?(\w+?)(?:_default)?Backward$")
 _EMBEDDING = (
-    "The gradient is as large as the table although the batch uses few rows. Use "
-    "sparse=True in the table, with an optimizer that accepts sparse gradients (SGD, SparseAdam, "
-    "Adagrad), or a smaller table."
+    "The gradient is as large as the table although the batch uses few rows. Use sparse=True in the table, "
+    "with an optimizer that accepts sparse gradients (SGD, SparseAdam, Adagrad), or a smaller table."
 )
 _VIEWS = tuple(f"aten::{name}" for name in ("slice", "select", "narrow", "as_strided", "diagonal"))
 _VIEW = (

@@ -69,10 +69,9 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         if len(context.search.find(_FIRST_VERSION)):
             how = f"FullyShardedDataParallel({one.first})"
         yield context.finding(
-            f"FSDP gathers each layer only when the {one.name} pass needs it. "
-            f"Per step {rounded(context.measures.calls(rows), 4)} all-gathers take "
-            f"{rounded(context.measures.per_step(exposed.sum()))} ms in which the device computes "
-            "nothing.",
+            f"FSDP gathers each layer only when the {one.name} pass needs it. Per step "
+            f"{rounded(context.measures.calls(rows), 4)} all-gathers take "
+            f"{rounded(context.measures.per_step(exposed.sum()))} ms in which the device computes nothing.",
             context.advice(f"Gather the next layer early: {how}.", **LIBRARIES),
             rows,
             context.gains.bound(saved, "if each ran while the layer before it computes"),

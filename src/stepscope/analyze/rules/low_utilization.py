@@ -41,9 +41,8 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
         reason, advice = _reason(context, rows[of])
         factor = np.clip(bound[of] / REACHABLE / time[of], 0.0, 1.0)
         yield context.finding(
-            f"{short_kernel(context.search.name(int(rows[of][0])), 50)} reaches {used:.0%} of the "
-            f"roofline, {rounded(context.measures.ms(rows[of]))} ms per step. "
-            f"{reason}.{context.main_place(rows[of])}",
+            f"{short_kernel(context.search.name(int(rows[of][0])), 50)} reaches {used:.0%} of the roofline, "
+            f"{rounded(context.measures.ms(rows[of]))} ms per step. {reason}.{context.main_place(rows[of])}",
             advice,
             rows[of],
             context.gains.scaled(rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"),

@@ -59,9 +59,8 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
         return
     first = max(series, key=len)
     yield context.finding(
-        f"Each model call computes all tokens again, {rounded(spent)} ms per step. Its "
-        f"input grows from {first[0].size} to {first[-1].size} rows in {len(first)} calls."
-        f"{context.main_place(rows)}",
+        f"Each model call computes all tokens again, {rounded(spent)} ms per step. Its input grows from "
+        f"{first[0].size} to {first[-1].size} rows in {len(first)} calls.{context.main_place(rows)}",
         ADVICE,
         rows,
         context.gains.bound(spent * repeated, "at most the time of all tokens but the new ones"),

@@ -41,9 +41,8 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
     listed = ", ".join(map(str, sizes[:4])) + (", …" if len(sizes) > 4 else "")
     factor = _factor(context, work)
     yield context.finding(
-        f"{rounded(context.measures.calls(chosen), 4)} 16-bit matrix products per step have sizes "
-        f"not divisible by 8. The sizes are {listed}; the products take "
-        f"{rounded(context.measures.ms(work))} ms.",
+        f"{rounded(context.measures.calls(chosen), 4)} 16-bit matrix products per step have sizes not "
+        f"divisible by 8. The sizes are {listed}; the products take {rounded(context.measures.ms(work))} ms.",
         "Pad these dimensions (vocabulary, hidden size, batch) to a multiple of 8, better of 64.",
         work,
         context.gains.scaled(work, factor, "if they ran at the rate that suitable sizes reach"),

@@ -42,8 +42,7 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
     needed = max(float(sent.sum()) / context.step_count / BUCKET_BYTES, 1.0)
     yield context.finding(
         f"Each step runs {rounded(context.measures.calls(rows), 4)} all-reduces of "
-        f"{rounded(np.median(sent) / 1e3)} kB, "
-        f"{rounded(context.measures.ms(rows))} ms: latency dominates.",
+        f"{rounded(np.median(sent) / 1e3)} kB, {rounded(context.measures.ms(rows))} ms: latency dominates.",
         context.advice(
             "Exchange gradients in larger buckets: DistributedDataParallel(bucket_cap_mb=25) "
             "instead of a loop of all_reduce calls or a smaller bucket_cap_mb.",

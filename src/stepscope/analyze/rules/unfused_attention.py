@@ -38,9 +38,8 @@ NEEDED_ON_A_CPU = (
     "value, and a mask that needs no gradient."
 )
 NO_DROPOUT_ON_A_CPU = (
-    "F.scaled_dot_product_attention falls back to its math kernel because of dropout. The "
-    "fused kernel for CPUs does not have it. Set the dropout of the attention to 0, or keep it "
-    "outside of the attention."
+    "F.scaled_dot_product_attention falls back to its math kernel because of dropout. The fused kernel for "
+    "CPUs does not have it. Set the dropout of the attention to 0, or keep it outside of the attention."
 )
 LIBRARIES = {
     "transformers": "Load the model with attn_implementation='sdpa' (or 'flash_attention_2').",

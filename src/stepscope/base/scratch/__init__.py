@@ -41,9 +41,8 @@ OVERLAY, COPY, IN_PLACE = "overlay", "copy", "in place"
 _SOURCES = str(Path(__file__).parents[3])
 _PYTHON = (sys.executable, "-I", "-B", "-c")
 _IN_OVERLAY = (
-    "import sys; sys.path.insert(0, {sources!r}); "
-    "from stepscope.base.scratch.overlay import enter_overlay, stay_in_overlay, try_changes; "
-    "enter_overlay({roots!r}, {store!r}, {kept!r}); {action}"
+    "import sys; sys.path.insert(0, {sources!r}); from stepscope.base.scratch.overlay import enter_overlay, "
+    "stay_in_overlay, try_changes; enter_overlay({roots!r}, {store!r}, {kept!r}); {action}"
 )
 _TRY = "try_changes({roots!r}); stay_in_overlay()"
 _HOLD = "print('ready', flush=True); sys.stdin.read()"

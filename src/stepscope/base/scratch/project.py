@@ -124,10 +124,9 @@ def measure_copy(roots: Sequence[str], link_large: bool) -> None:
                 size += 0 if link_large and length > LARGE else length
             if files > _MOST_FILES or size > _MOST_BYTES:
                 raise ScratchError(
-                    f"{' and '.join(roots)} is too large for a temporary copy for each run (more "
-                    f"than {_MOST_FILES:,} files or {_MOST_BYTES / 1e9:.0f} GB), and this system "
-                    "does not allow overlays; run the script in place with --in-place, if it may "
-                    "write there"
+                    f"{' and '.join(roots)} is too large for a temporary copy for each run (more than "
+                    f"{_MOST_FILES:,} files or {_MOST_BYTES / 1e9:.0f} GB), and this system does not allow "
+                    "overlays; run the script in place with --in-place, if it may write there"
                 )
 
 

@@ -159,8 +159,7 @@ def listen(port: int | None) -> socket.socket:
     """A socket that listens on this machine alone; raises ServeError if the port is taken."""
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)
     for number in (*tried, *((0,) if port is None else ())):
-        # asyncio turns off Nagle's algorithm only for sockets that name TCP; it delayed each answer
-        # by 40 ms.
+        # asyncio turns off Nagle's algorithm only for sockets that name TCP; it delayed each answer by 40 ms.
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

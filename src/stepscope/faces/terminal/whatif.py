@@ -365,9 +365,8 @@ def _prediction_lines(answer: Prediction) -> list[str]:
     lines = [
         f"measured   {answer.measured_step_ms:10.3f} ms per step{_device(answer)}",
         f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}{_left_out(answer)}",
-        f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}"
-        f"{_uncertain(answer)}",
+        f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x ({low:.3f} to {high:.3f} "
+        f"ms)  {' '.join(answer.changes) or 'no change'}{_uncertain(answer)}",
         *_host_lines(answer),
         *_memory_lines(answer),
         *(f"based on   {basis}" for basis in dict.fromkeys(answer.basis) if basis),

@@ -44,9 +44,8 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
     unlinked = 1 - linked / total if total else 0.0  # began before its window, or its call is unknown
     known = f"; {unlinked:.0%} of their time has no known call" if unlinked >= _WORTH_SAYING else ""
     basis = (
-        f"compiled operations are those of {calls:,} of {_calls(trace):,} calls of compiled "
-        f"functions, recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (metric compiled, "
-        f"not scaled up{known})"
+        f"compiled operations are those of {calls:,} of {_calls(trace):,} calls of compiled functions, "
+        f"recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (metric compiled, not scaled up{known})"
     )
     return trace.with_table(stacked(nodes)).with_table(stacked(metrics)).with_warnings([(WINDOWS, basis, 1)])
 

@@ -122,8 +122,7 @@ class Kernel(msgspec.Struct, frozen=True):
     count: float
     total_ms: float
     share: float  # of all work
-    # achieved TFLOP/s; null if unknown, and for everything but matrix products, convolutions and
-    # attention
+    # achieved TFLOP/s; null if unknown, and for everything but matrix products, convolutions and attention
     tflops: float | None
     gbytes: float | None  # achieved GB/s if inputs and outputs move once; null if unknown
     intensity: float | None  # arithmetic intensity, FLOPs per byte moved; null if unknown

@@ -26,9 +26,8 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Words that may be next to "batch" without making it something else (num_batches, batch_norm).
 _BESIDE = frozenset(
     _WORD.findall(
-        "size sizes sz bs train training trainer per device gpu rank worker replica core micro mini "
-        "global local total effective base default initial init max n num samples images ims imgs the "
-        "step b"
+        "size sizes sz bs train training trainer per device gpu rank worker replica core micro mini global "
+        "local total effective base default initial init max n num samples images ims imgs the step b"
     )
 )
 _EVALUATE = frozenset(

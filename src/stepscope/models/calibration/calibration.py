@@ -175,8 +175,7 @@ class Calibration:
     # an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each process, ns]`
     reducing: Sequence[Sequence[float]] = ()
     # over two processes on this machine, CPU time of the computing thread: `units`, rows `[tensors, total
-    # bytes, two gathers and one scatter]`, and `operator`, the extra time of an operator on sharded
-    # tensors
+    # bytes, two gathers and one scatter]`, and `operator`, the extra time of an operator on sharded tensors
     sharding: Mapping[str, Any] = field(default_factory=dict)
     # the smallest share of a core that a measurement got, 0 to 1; with less than `QUIET` other processes
     # disturbed it

@@ -194,8 +194,7 @@ class MeasuredEnergy(msgspec.Struct):
 class DevicesAnswer(msgspec.Struct):
     """A measured step on other devices."""
 
-    # `kernels` if the measured kernels were scaled, `operations` if their operations were counted on a
-    # CPU
+    # `kernels` if the measured kernels were scaled, `operations` if their operations were counted on a CPU
     basis: BasisName
     sentence: str  # the basis in words, with its error
     known: float  # share of the time whose operations are known

@@ -41,10 +41,9 @@ class MeasuredKernels:
     name: BasisName = "kernels"
     known = 1.0
     sentence = (
-        "Each measured kernel is scaled by the peak rates of both devices; CPU times stay. "
-        "The range is the largest error between two real devices: kernels took up to "
-        f"{SCALING_ERROR} times as long or as short as predicted; and the CPU of another machine, "
-        f"{HOST_ERROR} times."
+        "Each measured kernel is scaled by the peak rates of both devices; CPU times stay. The range is the "
+        f"largest error between two real devices: kernels took up to {SCALING_ERROR} times as long or as "
+        f"short as predicted; and the CPU of another machine, {HOST_ERROR} times."
     )
 
     def __init__(self, graph: Graph, recorded_batch: int, profile: Profile) -> None:

@@ -104,9 +104,8 @@ def memory_facts(trace: Trace, most: int = 12) -> list[MemoryFacts]:
     TraceError if the trace holds no allocation, or those of several ranks."""
     if not holds_memory(trace):
         raise TraceError(
-            f"{trace.metadata.source} holds no allocation; record it with: stepscope run --memory "
-            "SCRIPT, or write a snapshot with torch.cuda.memory._record_memory_history() and "
-            "_dump_snapshot(FILE)"
+            f"{trace.metadata.source} holds no allocation; record it with: stepscope run --memory SCRIPT, or "
+            "write a snapshot with torch.cuda.memory._record_memory_history() and _dump_snapshot(FILE)"
         )
     histories = memory_histories(trace)
     if order := recorded_devices(trace):

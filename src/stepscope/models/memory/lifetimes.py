@@ -25,8 +25,7 @@ class Lifetimes(ParallelArrays):
     start: Floats  # ns; -inf before the recording, inf if alive at its end
     end: Floats  # ns; -inf before the recording, inf if alive at its end
     kind: Ids  # position in `KINDS`
-    # number of the recorded allocation that it is, or of which it is a copy; -1 for one that a change
-    # adds
+    # number of the recorded allocation that it is, or of which it is a copy; -1 for one that a change adds
     recorded: Ids
 
     @classmethod

@@ -63,9 +63,8 @@ def _fragmented(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     if state.pinned >= _PINNED_SHARE * max(state.reserved, 1):
         yield MemoryFinding(
             "fragmentation",
-            f"{size(state.pinned)} of {size(state.reserved)} reserved are free but cannot be "
-            f"returned, as other blocks pin their segments; the largest free block has "
-            f"{size(state.largest_free)}.",
+            f"{size(state.pinned)} of {size(state.reserved)} reserved are free but cannot be returned, as "
+            f"other blocks pin their segments; the largest free block has {size(state.largest_free)}.",
             "Pad inputs to a few fixed sizes, and allocate the largest first."
             if facts.settings.get("expandable_segments")
             else "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",

@@ -29,8 +29,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     total_ms: float  # time in all calls, including the wait for other ranks
     exposed_ms: float  # the part in which the rank computes nothing
     wait_ms: float | None  # the part until the last rank arrives; None if the trace holds no other member
-    # of the median call, after the last rank has arrived; if the trace holds no other member, its
-    # duration
+    # of the median call, after the last rank has arrived; if the trace holds no other member, its duration
     transfer_ms: float
     # bandwidth of the transfer as NCCL's tests define it, GB/s, of the median call; None without bytes or
     # members
@@ -46,8 +45,7 @@ class Arrival(msgspec.Struct, frozen=True):
     """A rank at the collectives of a step."""
 
     rank: int
-    # how much later it arrives than the median rank, ms per step; less than zero for one that waits
-    # longer
+    # how much later it arrives than the median rank, ms per step; less than zero for one that waits longer
     late_ms: float
 
 

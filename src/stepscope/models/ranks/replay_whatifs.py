@@ -43,8 +43,7 @@ class Share(msgspec.Struct, frozen=True):
     part: str
     which: str  # the rank, the number or the name; empty for micro-batches
     step_ms: float  # the step if only this part is left as it was
-    # of the slowdown, if only this part is left as it was; parts overlap, so shares need not add up to
-    # one
+    # of the slowdown, if only this part is left as it was; parts overlap, so shares need not add up to one
     share: float
     resolved: float  # of the slowdown, if only this part is in balance; less where others are as slow
 

@@ -37,8 +37,7 @@ _MOST_PLANES = 10_000  # a few for each device of a host; each costs 0.1 ms
 _FEW_STEPS = 2_000_000  # a second; programs take one for every ten of their bytes, and may take one for each
 _STEPS_OF_LINE = range(20)  # a line takes as long as 20, measured
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
-# The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
-# like it.
+# The first plane, with or without an id, and the start of its name, since Perfetto's traces begin like it.
 _FIRST_PLANE = re.compile(
     rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?"
     rb"\x12.{1,2}(?:[/#]|Host CPUs|Syscalls|Task Env)",

@@ -18,10 +18,9 @@ from stepscope.trace.row_order import begins_run, ends_run, inverse
 from stepscope.trace.sets import distinct_rows
 
 _SAVE_NOTHING = (
-    "aten::add aten::add_ aten::sub* aten::cat aten::stack aten::sum aten::mean aten::copy_ "
-    "aten::_to_copy aten::clone *view* aten::*reshape* aten::t aten::*transpose* aten::permute "
-    "aten::expand aten::*squeeze* aten::*split* aten::chunk aten::slice aten::select aten::neg "
-    "aten::detach"
+    "aten::add aten::add_ aten::sub* aten::cat aten::stack aten::sum aten::mean aten::copy_ aten::_to_copy "
+    "aten::clone *view* aten::*reshape* aten::t aten::*transpose* aten::permute aten::expand "
+    "aten::*squeeze* aten::*split* aten::chunk aten::slice aten::select aten::neg aten::detach"
 )
 # Operators of these names save so many tensors; others one: their input or their result.
 _SAVED = {

@@ -114,9 +114,8 @@ CHANGE = Change(
     basis="threads per core",
     on_cpu=CpuPrediction(),
     assumptions=(
-        "work is divided evenly among the cores and would use as many cores as it has threads; "
-        "collectives take the CPU time that they took alone, and share a core evenly with what "
-        "computes",
+        "work is divided evenly among the cores and would use as many cores as it has threads; collectives "
+        "take the CPU time that they took alone, and share a core evenly with what computes",
     ),
     ranked=False,
 )
