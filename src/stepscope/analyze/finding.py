@@ -211,7 +211,7 @@ class Place(msgspec.Struct, frozen=True):
     line: int | None  # None if unknown
     function: str
     count: float  # number of events per step
-    ms: float  # time per step
+    ms: float  # time per step in which any of them runs
     events: tuple[int, ...] = ()  # events.id of each
     contexts: tuple[int, ...] = ()  # nodes of the calling-context tree
     called: tuple[str, ...] = ()  # the lines that call it up to the loop's, such as `main (/x/train.py:9)`

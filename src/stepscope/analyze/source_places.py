@@ -201,15 +201,12 @@ class PlaceFinder:
         captured = self._compiled.captured_at(rows)
         keys = self._name[rows], events["stage"][rows], events["module"][rows], code, captured
         distinct, number = distinct_rows(*keys, self._by_python[rows])
-        group, spent = number, events["duration_ns"][rows]
-        if calls is None:  # the time of calls within others of the group counts once
-            tracks = max(len(self._trace["tracks"]), 1)
-            lanes, lane = np.unique(number * tracks + events["track"][rows], return_inverse=True)
-            group, spent = lanes // tracks, grouped_union(lane, *events.spans(rows), len(lanes))
-        time = np.bincount(group, spent, len(distinct)) / 1e6 / steps
+        spent = np.bincount(number, events["duration_ns"][rows], len(distinct))
+        if calls is None:  # what runs within or beside others of the group takes no time of its own
+            spent = grouped_union(number, *events.spans(rows), len(distinct))
         count = np.bincount(number, None if calls is None else calls[rows], len(distinct)) / steps
         parts = (rows[part] for part in rows_by_key(number).values())
-        places = map(self._place, parts, time.tolist(), count.tolist())
+        places = map(self._place, parts, (spent / 1e6 / steps).tolist(), count.tolist())
         return tuple(sorted(places, key=lambda place: -place.ms))
 
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:

@@ -134,6 +134,19 @@ def test_calls_within_calls_of_the_same_place_take_no_time_of_their_own() -> Non
     assert (place.count, place.ms) == (2, 0.05)
 
 
+def test_work_beside_work_of_the_same_place_takes_no_time_of_its_own() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main | 0 100 | ProfilerStep#0
+        stream 1 | 10 60 | kernel | cat=kernel
+        stream 2 | 20 80 | kernel | cat=kernel
+        stream 2 | 90 95 | kernel | cat=kernel
+    """)
+    )
+    (place,) = PlaceFinder(trace).of(np.flatnonzero(trace.events.text("name").mask("kernel")), 1)
+    assert (place.count, place.ms) == (3, 0.075)
+
+
 def test_a_function_in_a_backward_pass_is_nearer_than_one_of_the_forward_pass() -> None:
     places, trace = finder(f"""
         main | 0 1000  | ProfilerStep#0
