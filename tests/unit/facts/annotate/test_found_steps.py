@@ -673,3 +673,11 @@ def test_a_step_lasts_from_one_call_of_the_training_function_to_the_next(
     lines += [f"main | {end - 10} {end} | aten::last", "other | 0 9999 | aten::long"]
     trace = link_launches(drawn_trace("\n".join(lines)))
     assert found(steps._by_calls, trace) == (expected, "compiled_call")
+
+
+def test_the_last_step_ends_where_the_profiler_stops() -> None:
+    lines = [f"main | {100 * n} {100 * n + 10} | PjitFunction(f) | cat=runtime" for n in range(3)]
+    lines += ["main | 280 350 | jax/_src/profiler.py(213): stop_trace | cat=python"]
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    assert found(steps._by_calls, trace)[0] == [(0, 0, 100), (1, 100, 200), (2, 200, 280)]
+    assert found(steps._whole, trace)[0] == [(0, 0, 280)]

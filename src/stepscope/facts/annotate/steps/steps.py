@@ -89,7 +89,6 @@ def find_steps(trace: Trace) -> Trace:
     chosen = _by_choice(trace)
     found = chosen or _by_marks(trace) or _by_pattern(trace) or _whole(trace)
     starts, ends, evidence = found.starts, found.ends, found.evidence
-    numbers = _ascending(found.numbers)
     called = calls_of_host_work(trace)
     # The last range of a profiler is often cut off; a capture has complete steps only.
     is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
@@ -113,7 +112,7 @@ def find_steps(trace: Trace) -> Trace:
     if (more := int(whole.sum()) - _MOST_STEPS) > 0:
         trace = trace.with_warnings([("many_steps", f"only the first {_MOST_STEPS:,} steps are read", more)])
         step = np.where(step < _MOST_STEPS, step, -1)
-    kept = [column[whole][:_MOST_STEPS] for column in (numbers, starts, ends)]
+    kept = [column[whole][:_MOST_STEPS] for column in (_ascending(found.numbers), starts, ends)]
     trace = _with_steps(trace, called, step, (kept[0], kept[1], kept[2]), evidence)
     marked = evidence in ("profiler_step", "range", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence, found.doubt)
@@ -322,7 +321,7 @@ def _by_calls(trace: Trace) -> Found | None:
         return None
     starts, events = iterations.starts, trace.events
     here = events["track"] == track
-    ends = np.append(starts[1:], events.spans(here)[1].max())
+    ends = np.append(starts[1:], _end_of(trace, here, starts[-1]))
     count = len(ends) if iterations.last_is_whole else len(ends) - 1
     if count == len(ends) and not _last_is_like(ends - starts):
         calls = here & events.text("name").where(is_compiled_call) & (events["start_ns"] >= starts[-1])
@@ -333,10 +332,9 @@ def _by_calls(trace: Trace) -> Found | None:
 
 def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
     """From the end of all work of each step to that of the next, ns; none without device work."""
-    events, launches = trace.events, trace["launches"]
     step = last_begun(starts, call_times(trace))
     done = ends.copy()
-    np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
+    np.maximum.at(done, step[step >= 0], trace.events.spans(trace["launches"]["device_event"])[1][step >= 0])
     return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
 
 
@@ -364,8 +362,7 @@ def _by_pattern(trace: Trace) -> Found | None:
 
 
 def _last_is_like(lengths: Times, unlike: float = _UNLIKE) -> bool:
-    typical = np.median(lengths[:-1]) if len(lengths) > 1 else 0
-    return len(lengths) > 1 and bool(abs(lengths[-1] - typical) < unlike * typical)
+    return len(lengths) > 1 and bool(abs(lengths[-1] - (usual := np.median(lengths[:-1]))) < unlike * usual)
 
 
 def _period(codes: IntArray) -> int | None:
@@ -390,10 +387,17 @@ def _period(codes: IntArray) -> int | None:
 def _whole(trace: Trace, any_track: bool = False) -> Found:
     """The whole trace as one step: what the training loop's thread does, or all threads do."""
     events = trace.events
-    rows = events["track"] == main_track(trace)
-    rows |= on_host(trace) & any_track
-    starts, ends = events.spans(rows)
-    return Found(np.zeros(1, np.int64), starts.min(keepdims=True), ends.max(keepdims=True), "whole_trace")
+    rows = (events["track"] == main_track(trace)) | (on_host(trace) & any_track)
+    start = events["start_ns"][rows].min(keepdims=True)
+    return Found(np.zeros(1, np.int64), start, np.array([_end_of(trace, rows, start[0])]), "whole_trace")
+
+
+def _end_of(trace: Trace, rows: Mask, since: int) -> int:
+    """When the last of some events ends, or until the profiler, which is no part of a step, stops."""
+    events = trace.events
+    stops = events.text("name").where(lambda name: name.endswith(": stop_trace"))
+    stops &= rows & (events["start_ns"] > since)
+    return int(min([events.spans(rows)[1].max(), *events["start_ns"][stops][-1:]]))
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
@@ -406,9 +410,7 @@ def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
 
 def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> Rows:
     """Index of the step of each event, or -1; `called` is the call of compiled work on the host."""
-    begin = trace.events["start_ns"]
-    caller = launch_of(trace)
-    device = ~on_host(trace)
+    begin, caller = trace.events["start_ns"], launch_of(trace)
     step = running_span(starts, ends, begin)
     asked = calls_of_device_work(trace)
     late = np.flatnonzero((asked != UNKNOWN) & (caller >= 0))  # by threads that launch when it is needed
@@ -422,10 +424,9 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     # Of what has no known launch only work has a step: a range on a device may span several.
     alone = np.flatnonzero(device_work(trace) & (caller < 0))
     # Work after the end of the last step of a sequence is of that one.
-    endless = np.append(ends[:-1], np.iinfo(np.int64).max)[: len(ends)]
-    launched[alone] = running_span(starts, endless, begin[alone])
+    launched[alone] = running_span(starts, np.append(ends[:-1], _NEVER)[: len(ends)], begin[alone])
     launched[launched_before_recording(trace)] = -1
-    return np.where(device, launched, step)
+    return np.where(on_host(trace), step, launched)
 
 
 def _windows(steps: Table, before: int, complete: Mask) -> Table:
@@ -475,8 +476,7 @@ def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
         left, where = spent[outside].sum(), f"the work of device{'s' * (len(outside) > 1)} {names}"
     if not inside.any() or left <= _NOTABLE * spent.sum():
         return trace
-    time = f"{milliseconds(left)} of {milliseconds(spent.sum())}"
-    message = f"{time} of device work is in no step: {where}"
+    message = f"{milliseconds(left)} of {milliseconds(spent.sum())} of device work is in no step: {where}"
     return trace.with_warnings([("device_outside_steps", message, 1)])
 
 
