@@ -411,12 +411,10 @@ def test_ranges_of_the_recorder_are_no_places_of_slow_launches() -> None:
     assert not [place.name for place in finding.evidence if place.name.startswith("stepscope")]
 
 
-def test_a_program_that_replays_graphs_is_not_advised_to_use_them() -> None:
+@pytest.mark.parametrize("call", ["cudaGraphLaunch", "cudaStreamEndCapture"])
+def test_a_program_that_replays_or_captures_graphs_is_not_advised_to_use_them(call: str) -> None:
     text = lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90))
-    eager, replaying = (
-        found("cpu_latency", text),
-        found("cpu_latency", text.replace("LaunchKernel", "GraphLaunch")),
-    )
+    eager, replaying = (found("cpu_latency", text), found("cpu_latency", f"{text}\nmain | 990 995 | {call}"))
     assert eager is not None
     assert replaying is not None
     assert "reduce-overhead" in eager.advice

@@ -136,7 +136,8 @@ def _stage(context: RuleContext, gaps: Intervals) -> str:
 
 def _advice(context: RuleContext, graphs: bool) -> str:
     compiled = _COMPILE if graphs else "torch.compile"
-    if context.trace.events.text("name").where(is_graph_launch).any():
+    names = context.trace.events.text("name")
+    if names.where(lambda name: is_graph_launch(name) or "StreamEndCapture" in name).any():
         compiled = "more of the step in its CUDA graphs"
     training, inference = (text.replace(_COMPILE, compiled) for text in OF_GRAPHS)
     if compiled == _COMPILE and context.serves:

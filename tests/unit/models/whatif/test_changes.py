@@ -142,12 +142,14 @@ def test_cuda_graphs_leave_the_device_as_the_only_limit() -> None:
     # 10 before forward, 10 from launch to kernel, 10 + 5 on the device; the CPU ends after 10 + 10.
     assert step_us(graph) == 100
     assert step_us(graph, "cuda_graphs") == 35
-    again = graph_of("""
-        main     |  0 50 | ProfilerStep#0
-        main     | 10 14 | cudaGraphLaunch | corr=7
-        stream 7 | 20 30 | sgemm           | corr=7
-    """)
-    assert "launch CUDA graphs already" in refusal(again, "cuda_graphs")
+    for call in ("cudaGraphLaunch", "hipStreamEndCapture"):
+        again = graph_of(f"""
+            main     |  0 50 | ProfilerStep#0
+            main     | 10 14 | cudaLaunchKernel | corr=7
+            main     | 20 24 | {call}           | corr=8
+            stream 7 | 20 30 | sgemm            | corr=7
+        """)
+        assert "launch or capture CUDA graphs already" in refusal(again, "cuda_graphs")
 
 
 def test_a_long_gap_within_a_graph_may_stay() -> None:

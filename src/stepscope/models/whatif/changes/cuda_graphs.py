@@ -29,8 +29,8 @@ def cuda_graphs(graph: Graph, pauses: float = 0.0) -> Graph:
         raise ChangeError(f"cuda_graphs: expected pauses from 0 to 1, found {pauses}")
     if not graph.on_device.any():
         raise ChangeError("cuda_graphs: these steps have no device work")
-    if select(graph, name="*GraphLaunch*").any():
-        raise ChangeError("cuda_graphs: these steps launch CUDA graphs already")
+    if any(select(graph, name=call).any() for call in ("*GraphLaunch*", "*StreamEndCapture*")):
+        raise ChangeError("cuda_graphs: these steps launch or capture CUDA graphs already")
     captured = np.any([select(graph, stage=s, on_device=False) for s in _CAPTURED], axis=0)
     if not captured.any():
         raise ChangeError(
