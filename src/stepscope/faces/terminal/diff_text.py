@@ -11,6 +11,7 @@ from stepscope.base.numbers import bar, ms, plural
 from stepscope.facts.summary.text_tables import TIME_WORDS, WIDE, plain_table
 from stepscope.models.diff import Row, RunComparison, Side, explain
 from stepscope.models.diff.step_samples import MeasuredRun
+from stepscope.models.memory.memory_text import short_place
 
 _LEAST_CHANGE = 0.001  # of the step
 _STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
@@ -93,8 +94,9 @@ class _ComparisonText:
         notable = [row for row in rows if abs(row.change_ms) >= _LEAST_CHANGE * self.step_ms]
         longest = max((abs(row.change_ms) for row in notable), default=1.0) or 1.0
         shown = notable[: self.rows]
+        shorten = short_place if rows is self.found.parts["modules"] else short_kernel
         for row in shown:
-            table.add_row(*self.cells(row, longest))
+            table.add_row(shorten(_label(row), self.room), *self.cells(row, longest))
         if left := len(rows) - len(shown):
             change = sum(row.change_ms for row in rows) - sum(row.change_ms for row in shown)
             label = f"… {left} more" if notable else f"{left} without a notable change"
@@ -105,8 +107,7 @@ class _ComparisonText:
 
     def cells(self, row: Row, longest: float) -> list[RenderableType]:
         style = _STYLE.get(row.verdict, "dim")
-        name = short_kernel(_label(row), self.room)
-        cells: list[RenderableType] = [name, _value(row.before), _value(row.after)]
+        cells: list[RenderableType] = [_value(row.before), _value(row.after)]
         cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
         if self.width >= WIDE:
             cells.append(Text(bar(abs(row.change_ms) / longest, 8), style))

@@ -93,11 +93,11 @@ def _extent(facts: MemoryFacts) -> str:
 
 def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], whole: int) -> None:
     counted = any(share.count for share in shares)
-    table = plain_table(title, "", ">", ">", "", *(["allocations>"] if counted else []))
+    table = plain_table(title, "~", ">", ">", "", *(["allocations>"] if counted else []))
     for share in shares:
         part = share.bytes / max(1, whole)
         table.add_row(
-            short_place(share.name or "(unknown)"),
+            short_place(share.name or "(unknown)", console.width // 2 - 4),
             size(share.bytes),
             percent(part),
             bar_for(part, "green", console.width),
@@ -106,10 +106,11 @@ def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], w
     console.print(table)
 
 
-def short_place(name: str) -> str:
-    """`…/folder/file.py:12 function`: the end of a path says most."""
+def short_place(name: str, width: int = 1 << 30) -> str:
+    """`…/folder/file.py:12 function`, in so many characters: the end of a path says most."""
     parts = name.replace("\\", "/").split("/")
-    return name if len(parts) <= 3 else "…/" + "/".join(parts[-2:])
+    text = name if len(parts) <= 3 else "…/" + "/".join(parts[-2:])
+    return text if len(text) <= width else f"…{text[1 - width :]}"
 
 
 def _print_state(console: Console, state: Fragmentation) -> None:
@@ -215,10 +216,10 @@ def print_memory_comparison(console: Console, found: MemoryComparison, rows: int
 def _print_rows(console: Console, title: str, rows: Sequence[MemoryRow]) -> None:
     if not rows:
         return
-    table = plain_table(title, "", "before>", "after>", "change>")
+    table = plain_table(title, "~", "before>", "after>", "change>")
     for row in rows:
         table.add_row(
-            short_place(row.name or "(unknown)"),
+            short_place(row.name or "(unknown)", console.width // 2),
             size(row.before_bytes),
             size(row.after_bytes),
             _signed(row.growth_bytes),

@@ -126,12 +126,13 @@ def test_a_file_that_is_none_is_refused_in_one_line(files: dict[str, str]) -> No
     assert "Traceback" not in err
 
 
-def test_changes_of_modules_that_contain_each_other_are_not_added_up(tmp_path: Path) -> None:
+def sides_with_modules(tmp_path: Path, net: str) -> list[str]:
+    """Two traces with a linear layer in a net."""
     sides = []
     for length in (1000, 1500):
         frames = (
             ("ProfilerStep#0", "user_annotation", 0, length),
-            ("nn.Module: Net_0", "python_function", 1, length - 2),
+            (f"nn.Module: {net}_0", "python_function", 1, length - 2),
             ("nn.Module: Linear_0", "python_function", 2, length - 4),
             ("aten::linear", "cpu_op", 3, length - 6),
         )
@@ -141,13 +142,18 @@ def test_changes_of_modules_that_contain_each_other_are_not_added_up(tmp_path: P
         ]
         sides.append(tmp_path / f"{length}.json")
         sides[-1].write_text(json.dumps(events))
-    rest = [
-        line.split()
-        for line in call(*map(str, sides), "--rows", "0")[1].splitlines()
-        if "more" in line.split()
-    ]
+    return [*map(str, sides)]
+
+
+def test_changes_of_modules_that_contain_each_other_are_not_added_up(tmp_path: Path) -> None:
+    text = call(*sides_with_modules(tmp_path, "Net"), "--rows", "0")[1]
+    rest = [line.split() for line in text.splitlines() if "more" in line.split()]
     assert ["…", "2", "more"] in rest  # Net and the Linear in it
     assert ["…", "1", "more", "+0.50"] in rest  # the operator
+
+
+def test_the_end_of_a_modules_path_is_shown(tmp_path: Path) -> None:
+    assert "Net_0.Linear_0 " in call(*sides_with_modules(tmp_path, "Net" * 20))[1]
 
 
 def test_a_stage_that_hardly_counts_is_not_named_as_what_changed(tmp_path: Path) -> None:

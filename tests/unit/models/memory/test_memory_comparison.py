@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from model_allocator import MIB, ModelAllocator, frame
+from rich.console import Console
 
 from stepscope.faces.terminal.commands import stepscope as stepscope_command
+from stepscope.models.memory.memory_text import MemoryComparison, MemoryRow, print_memory_comparison
 
 MODEL = "/home/me/project/model.py"
 
@@ -53,3 +56,15 @@ def test_a_snapshot_compared_with_itself_has_no_rows(sides: list[str]) -> None:
     result = CliRunner().invoke(stepscope_command, ["diff", sides[0], sides[0], "--json"])
     (device,) = json.loads(result.stdout)["memory"]
     assert (device["kinds"], device["modules"], device["lines"]) == ([], [], [])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_amounts_of_modules_with_long_paths_are_shown(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    path = "Model_0." + "Encoder_0." * 12 + "Attention_3"
+    print_memory_comparison(
+        console, MemoryComparison(0, 0, 5, 7, (), (MemoryRow(path, 5 * MIB, 7 * MIB),), ()), 1
+    )
+    row = console.file.getvalue().splitlines()[-1].split()  # type: ignore[attr-defined]
+    assert row[0].endswith("Encoder_0.Attention_3")
+    assert row[1:] == ["5.2", "MB", "7.3", "MB", "+2.1", "MB"]
