@@ -474,10 +474,24 @@ def test_more_samples_are_loaded_and_prepared_before_they_are_computed() -> None
     assert step_us(graph, "batch_size:factor=0.5") == 105 + 5
     found = predict(graph, [request])
     assert found.range == pytest.approx((0.79 * 0.350, 1.21 * 0.410))  # errors of 21 % were measured
-    assert any("the range also has it as long as it was" in text for text in found.assumptions)
+    assert any("the range also has them as before" in text for text in found.assumptions)
     assert refusal(graph, "batch_size:factor=2,other=3") == (
         "batch_size: expected other from 0 to 1, found 3.0"
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "shortest"), [("context_1(96)_generation_0(0)", 190), ("context_0(0)_generation_7(7)", 100)]
+)
+def test_decoding_may_take_as_long_for_more_requests(asked: str, shortest: int) -> None:
+    """It mostly reads the weights, once for all requests."""
+    graph = graph_of(f"""
+        main     |  0  20 | execute_{asked} | cat=annotation
+        main     |  2   4 | cudaLaunchKernel | corr=7
+        stream 7 | 10 100 | sgemm            | corr=7
+    """)
+    assert step_us(graph, "batch_size:factor=2") == 190
+    assert step_us(graph, "batch_size:factor=2,other=0") == shortest
 
 
 def test_changes_compose_in_their_order(forward: Graph) -> None:

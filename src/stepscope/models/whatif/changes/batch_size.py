@@ -28,8 +28,8 @@ def batch_size(graph: Graph, factor: float, other: float = 1.0) -> Graph:
 
     Args:
         factor: how many times as many samples.
-        other: how much of what has no known stage grows with them, as code of the loop, from 0 to
-            1; the range has both.
+        other: how much of what has no known stage, as code of the loop, and of decoding grows with
+            them, from 0 to 1; the range has both.
     """
     if factor <= 0:
         raise ChangeError(f"batch_size: expected factor above 0, found {factor}")
@@ -38,18 +38,18 @@ def batch_size(graph: Graph, factor: float, other: float = 1.0) -> Graph:
     works, loads, unknown, pauses = _parts(graph)
     share = 1 + (factor - 1) * other
     gaps = graph.tasks["gap_ns"] * np.where(pauses, share, np.where(loads, factor, 1.0))
-    graph = scale(graph.with_tasks(gap_ns=np.rint(gaps)), works | loads, factor)
-    return scale(graph, unknown, share)
+    return scale(scale(graph.with_tasks(gap_ns=np.rint(gaps)), works | loads, factor), unknown, share)
 
 
 def _parts(graph: Graph) -> tuple[Mask, Mask, Mask, Mask]:
-    """Tasks of the model and of loading, those of no known stage, and those with code of the loop
-    after them."""
+    """Tasks of the model and of loading, those of which it is not known whether they grow, and those
+    with code of the loop after them."""
     stage, works = graph.tasks.text("stage"), working(graph)
     outside = works | ~graph.on_device
     unknown = outside & ~stage.mask(*(name for name in STAGES if name != "other"))
     pauses = ~graph.on_device & (unknown | np.roll(begins_run(graph.tasks["thread"], stage.codes), -1))
-    return works & stage.mask(*PASS_STAGES), outside & stage.mask(*_LOADING), unknown, pauses
+    unknown |= works & stage.mask("decode", "prefill_decode")  # mostly reads weights, once for all requests
+    return works & stage.mask(*PASS_STAGES) & ~unknown, outside & stage.mask(*_LOADING), unknown, pauses
 
 
 _EMPTY = ("aten::empty", "aten::empty_strided")  # what code fills that no operator shows, as Triton's
@@ -113,7 +113,7 @@ CHANGE = Change(
     basis="the measured work of the model, in proportion to the samples",
     assumptions=(
         "an operator's time grows with its samples, so that kernels are not half empty",
-        "code outside of the model works for each sample; the range also has it as long as it was",
+        "code outside of the model, and decoding, grow with the samples; the range also has them as before",
     ),
     error=0.21,  # the largest of eight models on an H200 with twice the samples: of an LSTM
     evidence=_unknown,
