@@ -8,6 +8,7 @@ from drawn_steps import V100, changed, device_names, graph_of, step_us
 from stepscope.errors import ChangeError, GraphError
 from stepscope.graph import Graph
 from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.changes import faster_gpu
 from stepscope.models.whatif.prediction import predict
 
 # Launches at 10, 20 and 30; the device works from 20 to 170; the CPU is done at 100.
@@ -451,6 +452,16 @@ def test_no_gpu_is_called_faster_by_a_precision_that_is_not_known() -> None:
         LONG.replace("volta_sgemm_128x64", "nvjet_tst_128x64"), devices=({"name": "NVIDIA B200"},)
     )
     assert "no known device runs these kernels faster than B200" in refusal(graph, "faster_gpu")
+
+
+def test_a_gpu_that_hardly_gains_is_not_called_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {str(gpu["name"]): gpu for gpu in faster_gpu.known_gpus()}
+    v100 = known["V100"]
+    alike = {**v100, "name": "H100"} | {
+        key: 1.05 * value for key, value in v100.items() if isinstance(value, float | int)
+    }
+    monkeypatch.setattr(faster_gpu, "known_gpus", lambda: [alike, known["A100"]])
+    assert faster_gpu.choose_faster(graph_of(LONG, devices=V100)) == {"to": "A100"}
 
 
 # The loader takes 40, code of the loop 60, then the device works for 100, until 210.
