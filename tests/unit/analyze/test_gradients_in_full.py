@@ -212,6 +212,14 @@ CASES = {
         * IndexBackward0 × 1, 0.185 ms, backward
         """,
     ),
+    "a mask, whose gradient is taken at the positions that `nonzero` finds": Case(
+        "index_backward",
+        repeated(
+            f"main | 10 50 | aten::index | seq=5\nmain | 100 300 | {NODE} IndexBackward0 | seq=5 fwd=1\n"
+            "main | 105 290 | IndexBackward0 | seq=5 fwd=1\nmain | 110 280 | aten::_index_put_impl_\n"
+            "main | 120 130 | aten::nonzero"
+        ),
+    ),
     "an exposed collective": Case(
         "exposed_communication",
         repeated("main | 10 100 | aten::linear\ngloo | 200 600 | gloo:all_reduce\nmain | 590 700 | aten::mm"),
