@@ -156,6 +156,24 @@ def test_a_rollout_of_the_model_is_no_statistic() -> None:
     assert found("work_between_stages", f"{text}\n{rollout}") is None
 
 
+def test_an_average_that_takes_most_of_the_step_is_a_finding_with_its_copies() -> None:
+    """Each value of `state_dict()` as a copy in 64 bits: all of that goes with the loop."""
+    text = STATISTICS.replace("main | 0 1000 ", "main | 0 4000 ").format(a=511, b=512)
+    loop = "\n".join(
+        f"main | {at} {at + 60} | aten::to\nmain | {at + 60} {at + 100} | aten::mul"
+        for at in range(520, 3920, 100)
+    )
+    finding = found("work_between_stages", f"{text}\n{loop}")
+    assert finding is not None
+    assert "take 3.4 ms per step (85%). Longest: aten::to 34 times, aten::mul 34 times" in finding.what
+
+
+def test_what_takes_most_of_a_step_may_be_the_work_itself_where_no_gradient_is_seen() -> None:
+    text = STATISTICS.format(a=900, b=950)
+    without = "\n".join(line for line in text.splitlines() if "MmBackward0" not in line)
+    assert found("work_between_stages", without) is None
+
+
 def test_a_few_of_them_are_no_finding() -> None:
     assert found("work_between_stages", STATISTICS.format(a=520, b=530)) is None
 

@@ -12,10 +12,8 @@ from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
 
 LEAST = 0.1  # of the step
-MOST = 0.8  # more of a step is the work itself, in stages that are not recognized
 _NAMED = 3  # operators that the sentence names
-# Copies and waits have rules of their own.
-_NO_WORK = r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
+_NO_WORK = r"^(aten::(item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"  # have own rules
 ADVICE = "Compute statistics, metrics or averages of weights every N steps, of fewer tensors, or in one call"
 
 
@@ -24,17 +22,18 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
 
     Such as histograms of weights, metrics, or an average of the weights.
 
-    Silent below 10 % of the step and above 80 %, on devices, where no update of the weights is
-    recognized (it may be among them), and about copies, .item(), communication and calls of what
-    is trained, as in a rollout.
+    Silent below 10 % of the step, on devices, where no backward pass or no update of the weights is
+    recognized (it may be among them), and about .item(), communication and calls of what is
+    trained, as in a rollout.
     """
-    is_updated = context.trace.events.text("stage").mask("optimizer").any()
-    if context.measures.has_device or context.context_trace or not is_updated:
+    stage = context.trace.events.text("stage")
+    trains = stage.mask("backward").any() and stage.mask("optimizer").any()
+    if context.measures.has_device or context.context_trace or not trains:
         return
     rows = np.setdiff1d(context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
     share, spent = context.measures.share(rows), context.measures.ms(rows)
-    if not LEAST <= share <= MOST:
+    if share < LEAST:
         return
     line = sampled_line(context, spent)
     where = f" Most is in {line}." if line else context.main_place(rows)
