@@ -17,7 +17,7 @@ test("where delays make steps longer, it says what the gain is a share of", () =
 
 test.each([
   ["job's step", "1.63\u202fms a step (27% of the job's step)"],
-  ["run", "1.63\u202fms a step (27% of the run)"],
+  ["run", "1.63\u202fms a step (27% of the run after start-up)"],
   ["whole run", "1.63\u202fms (27% of the whole run)"],
 ])("what is no share of the step says what it is a share of: %s", (share_of, text) => {
   expect(gainText(found(45, 5.99), { ...FINDING, share_of })).toBe(text);

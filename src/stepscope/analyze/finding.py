@@ -252,7 +252,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     steady_ms: float = 0.0  # the same without first-use costs and one-off delays; shares are of it
     patch: Patch | None = None  # the lines to change, where the object to change is created in one known call
     certain: float = 1.0  # the part of the gain that other processes on the machine cannot explain, 0 to 1
-    # what the gain is a share of: `step`, `run`, whose time per step the two lengths are then, JOB, WHOLE_RUN
+    # what the gain is a share of: `step`, JOB, WHOLE_RUN, or `run` after start-up: both lengths are per step
     of: str = "step"
 
     @property

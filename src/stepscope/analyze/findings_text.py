@@ -143,10 +143,10 @@ def gain_text(finding: Finding, unit: str) -> Text:
     low, high = gain.stated_ms
     is_bound = (low, high) == (0.0, gain.ms)
     unit = unit if finding.of == "step" else finding.of
-    whole = " without delays" if _is_shorter(finding.steady_ms, finding.step_ms) else ""
+    without = " without delays" if _is_shorter(finding.steady_ms, finding.step_ms) else ""
+    whole = " after start-up" if finding.of == "run" else without
     text = Text("saves up to " if is_bound else "saves about ", "dim")
-    text.append(f"{ms(gain.ms)} ms", "green")
-    text.append(" per step" if finding.of == "run" else "", "dim")
+    text.append(f"{ms(gain.ms)} ms", "green").append(" per step" if finding.of == "run" else "", "dim")
     text.append(f", {percent(finding.share)} of the {unit}{whole}", "dim")
     if not is_bound:
         text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")

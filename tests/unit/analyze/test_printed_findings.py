@@ -252,7 +252,7 @@ CASES: dict[str, tuple[Callable[[], str], str]] = {
         critical What 0.  rule_0
                  Do.
                    aten::mm × 2, 1.00 ms per step, forward  net.a · train.py:7 in step
-                 saves up to 30.00 ms per step, 30% of the run: at most
+                 saves up to 30.00 ms per step, 30% of the run after start-up: at most
 
         critical What 1.  rule_1
                  Do.

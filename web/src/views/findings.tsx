@@ -47,7 +47,8 @@ function differs({ step_ms, steady_ms }: Findings): boolean {
 /** `1.63 ms a step (27 %)`, with what it is a share of where that is not the step as it was. */
 export function gainText(found: Findings, { gain_ms, share, share_of }: Finding): string {
   const saved = `${milliseconds(gain_ms)}${share_of === "whole run" ? "" : " a step"}`;
-  if (share_of !== "step") return `${saved} (${percent(share)} of the ${share_of})`;
+  const whole = share_of === "run" ? "run after start-up" : share_of;
+  if (share_of !== "step") return `${saved} (${percent(share)} of the ${whole})`;
   if (!differs(found)) return `${saved} (${percent(share)})`;
   return `${saved}, ${percent(share)} of the ${milliseconds(found.steady_ms)} ${WITHOUT_DELAYS}`;
 }
