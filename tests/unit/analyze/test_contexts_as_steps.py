@@ -52,6 +52,12 @@ def test_a_node_stands_for_all_its_calls() -> None:
     assert len(place.contexts) == 1
 
 
+def test_a_tree_does_not_tell_what_the_loop_around_calls_costs() -> None:
+    gain = folded()["synchronizing_calls"].gain
+    assert gain.stated_ms == (pytest.approx(0.1), pytest.approx(2.6))  # half of the calls; the whole step
+    assert gain.words == "the time of these calls alone; a loop around them may take more"
+
+
 def test_backward_work_below_its_forward_call_is_compared_with_it() -> None:
     finding = folded()["forward_backward"]
     assert "The gradient of aten::embedding takes 0.6 ms" in finding.what

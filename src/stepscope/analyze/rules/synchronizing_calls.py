@@ -98,7 +98,6 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
             advice = f"{CLIPPING} {advice}"
         if _mostly_of_scaler(context, rows):
             advice = SCALER
-        # On a CPU the gain is of the loops around the calls, not of their time alone.
         yield context.finding(what, advice, rows, _gain(context, rows), recurs=context.measures.has_device)
     if context.measures.has_device:
         yield from _copies(context, reported)
@@ -132,7 +131,8 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     if context.measures.has_device:
         return _without_waits(context, rows, *map("no_sync:operator={}".format, context.search.names(rows)))
     if context.context_trace:
-        return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
+        alone = "the time of these calls alone; a loop around them may take more"
+        return context.gains.bound(context.measures.ms(rows), alone, besides=np.inf, sure=MOSTLY_SAVED)
     ms, calls = _loops(context, rows)
     bound = context.gains.bound(ms, "at most the time of the loops around them", sure=MOSTLY_SAVED)
     return context.gains.unsure(bound, context.search.within(calls))
