@@ -168,6 +168,12 @@ def test_an_average_that_takes_most_of_the_step_is_a_finding_with_its_copies() -
     assert "take 3.4 ms per step (85%). Longest: aten::to 34 times, aten::mul 34 times" in finding.what
 
 
+def test_the_copy_of_a_batch_alone_is_no_statistic() -> None:
+    text = STATISTICS.format(a=520, b=530).replace("aten::histc", "aten::to")
+    copy = "main | 540 840 | aten::to"
+    assert found("work_between_stages", f"{text}\n{copy}") is None
+
+
 def test_what_takes_most_of_a_step_may_be_the_work_itself_where_no_gradient_is_seen() -> None:
     text = STATISTICS.format(a=900, b=950)
     without = "\n".join(line for line in text.splitlines() if "MmBackward0" not in line)

@@ -14,6 +14,7 @@ from stepscope.base.numbers import rounded
 LEAST = 0.1  # of the step
 _NAMED = 3  # operators that the sentence names
 _NO_WORK = r"^(aten::(item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"  # have own rules
+_COPIES = r"^aten::(to|_to_copy|copy_)$"  # part of such work, but alone may be of a batch
 ADVICE = "Compute statistics, metrics or averages of weights every N steps, of fewer tensors, or in one call"
 
 
@@ -22,9 +23,9 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
 
     Such as histograms of weights, metrics, or an average of the weights.
 
-    Silent below 10 % of the step, on devices, where no backward pass or no update of the weights is
-    recognized (it may be among them), and about .item(), communication and calls of what is
-    trained, as in a rollout.
+    Silent below 10 % of the step without copies, on devices, where no backward pass or no update of
+    the weights is recognized (it may be among them), and about .item(), communication and calls of
+    what is trained, as in a rollout.
     """
     stage = context.trace.events.text("stage")
     trains = stage.mask("backward").any() and stage.mask("optimizer").any()
@@ -32,9 +33,9 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
         return
     rows = np.setdiff1d(context.search.outermost(_in_no_stage(context)), context.search.find(_NO_WORK))
     rows = rows[~_are_of_the_model(context, rows)]
-    share, spent = context.measures.share(rows), context.measures.ms(rows)
-    if share < LEAST:
+    if context.measures.share(np.setdiff1d(rows, context.search.find(_COPIES))) < LEAST:
         return
+    share, spent = context.measures.share(rows), context.measures.ms(rows)
     line = sampled_line(context, spent)
     where = f" Most is in {line}." if line else context.main_place(rows)
     gone = max(context.eager.ms(context.eager.around(rows)), spent)
