@@ -12,8 +12,6 @@ backward itself, for parameters on the CPU; each such part ends its wait.) Threa
 is between two events, or in an operator that only waits. Of other threads, an execution trace says what
 they need of one another."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +47,7 @@ class Cuts:
     order: Codes8
 
     @classmethod
-    def of(cls, *parts: tuple[Ids, Times, int]) -> Cuts:
+    def of(cls, *parts: tuple[Ids, Times, int]) -> "Cuts":
         tracks, times = ([part[n] for part in parts] for n in (0, 1))
         orders = [np.full(len(part[0]), part[2], np.int8) for part in parts]
         return cls(*(np.concatenate(column) for column in (tracks, times, orders)))

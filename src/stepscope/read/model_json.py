@@ -1,7 +1,5 @@
 """Model trees: `modules.json` of a capture, and the file given with `--model`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -33,7 +31,7 @@ class ModuleJson(Struct):
     call_line: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     parameters: Annotated[int, Meta(ge=-1, lt=2**62)] | None = None
     parameter_bytes: Annotated[int, Meta(ge=-1, lt=2**62)] | None = None
-    children: list[ModuleJson] = []
+    children: "list[ModuleJson]" = []
 
 
 class ModuleRoots(Struct):

@@ -1,7 +1,5 @@
 """What readers of several formats share: warnings, JSON of other programs, and limits."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -28,7 +26,7 @@ class WarningLog:
             first, before = self._found.get(code, (message, 0))
             self._found[code] = (first, before + count)
 
-    def add(self, other: WarningLog) -> None:
+    def add(self, other: "WarningLog") -> None:
         """Take over the warnings of another log, after those of this one."""
         for code, message, count in other.rows():
             self(code, message, count)

@@ -1,7 +1,5 @@
 """Record from Python, by a change to the script instead of its command line."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys
@@ -71,7 +69,7 @@ class profile:
         """Whether no more steps will be recorded."""
         return self._session.is_over
 
-    def __enter__(self) -> profile:
+    def __enter__(self) -> "profile":
         check_target(self.path)
         if "jax" in sys.modules and (jax_recorder := self._session.attach_jax()):
             jax_recorder.start()
@@ -133,7 +131,7 @@ class watch:
         """
         return {f"stepscope/{name}": value for name, value in self._session.metrics().items()}
 
-    def __enter__(self) -> watch:
+    def __enter__(self) -> "watch":
         check_target(self.path, is_watched_run)
         for watched in self._imports:
             watched.install()

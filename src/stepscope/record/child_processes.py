@@ -6,8 +6,6 @@ file. A forked child is watched from the fork on. A child of the start methods `
 to watch, and is replaced by the arguments, so that nothing of it is on the child's stack.
 """
 
-from __future__ import annotations
-
 import functools
 import glob
 import inspect
@@ -33,7 +31,7 @@ from stepscope.record.unreplaced import os
 _SPAWN = ("torch.multiprocessing", "torch.multiprocessing.spawn")
 _NEVER_TRAIN = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_")
 _MOST_FRAMES = 30  # searched for who forks; multiprocessing needs fewer than ten
-_children: list[Child] = []  # multiprocessing.util refers to them weakly
+_children: "list[Child]" = []  # multiprocessing.util refers to them weakly
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ A script that waits for its device within a step (`loss.item()`) makes both time
 neither is less than the step, and each is an upper bound.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -43,7 +41,7 @@ class DeviceTimes:
         self._events: tuple[Any, Any] | None = None  # of a step that the device times
 
     @classmethod
-    def of_torch(cls) -> DeviceTimes | None:
+    def of_torch(cls) -> "DeviceTimes | None":
         """For the device that this process uses; None if it uses none."""
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if cuda is None or not cuda.is_initialized() or not hasattr(cuda, "_sleep"):

@@ -1,7 +1,5 @@
 """What `stepscope run` was asked for: what to record, of which ranks, and into which file."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -50,7 +48,7 @@ class Rank:
     world_size: int = 1
 
     @classmethod
-    def from_environment(cls) -> Rank:
+    def from_environment(cls) -> "Rank":
         """As torchrun reports it, else its process group, else another launcher; alone without these."""
         of_torchrun, *of_others = map(_reported, _LAUNCHERS)
         found = [of_torchrun, _of_group(), *([] if _NESTED.match(" ".join(sys.orig_argv)) else of_others)]

@@ -8,8 +8,6 @@ the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs 
 Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `schedstat`).
 """
 
-from __future__ import annotations
-
 import math
 import mmap
 import os
@@ -186,7 +184,7 @@ class StepReadings:
         apart = sorted((jump for jump in jumps if jump[0] >= _APART), reverse=True)[: _MOST_KINDS - 1]
         return sorted(math.isqrt(before * after) for _, before, after in apart)
 
-    def of_kind(self, bounds: Sequence[int], kind: int) -> StepReadings:
+    def of_kind(self, bounds: Sequence[int], kind: int) -> "StepReadings":
         """The steps between two bounds."""
         chosen = StepReadings(self._read)
         chosen._queued = self._queued

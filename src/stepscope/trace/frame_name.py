@@ -1,7 +1,5 @@
 """The names of Python frames as PyTorch's profiler writes them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import PurePosixPath
@@ -24,7 +22,7 @@ class FrameName(NamedTuple):
         return f"{self.file}({self.line}): {self.function}"
 
     @classmethod
-    def of(cls, name: str) -> FrameName | None:
+    def of(cls, name: str) -> "FrameName | None":
         """The frame of an event's name, None for other names."""
         match = _FRAME.match(name)
         return cls(match[1], int(match[2]), match[3]) if match else None

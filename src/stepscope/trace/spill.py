@@ -4,8 +4,6 @@ The kernel writes their pages to disk and takes the memory back when it needs to
 name from the start, so nothing is left of them when the process ends, however it ends.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile
@@ -33,7 +31,7 @@ class SpillFile(mmap.mmap):
     _file: BinaryIO
 
     @classmethod
-    def of(cls, size: int) -> SpillFile | None:
+    def of(cls, size: int) -> "SpillFile | None":
         """Memory of `size` bytes; None if it is small, or there is no room on the disk."""
         if size < LEAST_BYTES or not hasattr(os, "posix_fallocate"):
             return None

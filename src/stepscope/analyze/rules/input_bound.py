@@ -1,7 +1,5 @@
 """`input_bound`: the step waits for its next batch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -165,7 +163,7 @@ class _Loader(NamedTuple):
     cores: int  # that the process may use, 0 if unknown
 
     @classmethod
-    def of(cls, context: RuleContext) -> _Loader:
+    def of(cls, context: RuleContext) -> "_Loader":
         batches = context.search.find("_SingleProcessDataLoaderIter")
         later = later_loading(context.trace.metadata.capture)
         spent_ms = min(context.measures.ms(batches), later.ms if later else np.inf) * context.step_count

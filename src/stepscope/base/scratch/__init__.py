@@ -8,8 +8,6 @@ same paths, and whatever is written or deleted there goes to a temporary folder 
 the script runs in a temporary *copy* of the project, and the project itself is write-protected.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess
@@ -63,7 +61,7 @@ class Scratch:
     holder: int = 0  # a process that has the overlays already, to be joined; 0 for none
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Scratch:
+    def from_json(cls, facts: Mapping[str, Any]) -> "Scratch":
         """From `to_json`."""
         return cls(**facts)
 

@@ -1,7 +1,5 @@
 """What stepscope knows of a recording, as sections of a document: the most valuable facts first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +62,7 @@ def _report(knowledge: Knowledge) -> ReportText | None:
     return ReportText(knowledge.summaries, _DEPTH, 120, rank)
 
 
-def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Section]:
+def _sections(knowledge: Knowledge, report: ReportText | None) -> "Iterator[Section]":
     if report:
         yield Section("step", _lines(report.step().plain), "stepscope report FILE")
     yield Section("doubts", _doubts(knowledge, report), "stepscope report FILE")
@@ -161,7 +159,7 @@ def _whatif(gain: Prediction) -> str:
     )
 
 
-def _work(summary: Summary) -> Iterator[Section]:
+def _work(summary: Summary) -> "Iterator[Section]":
     kernels = [_kernel(one) for one in summary.kernels if one.share >= _LEAST_SHARE]
     command = "stepscope report FILE --json"
     yield Section(summary.kernels_are, kernels, command, len(summary.kernels))

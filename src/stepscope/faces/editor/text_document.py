@@ -5,8 +5,6 @@ A line ends with LF, CRLF or CR and with nothing else: form feeds, vertical tabs
 agreed on, by default UTF-16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
@@ -47,7 +45,7 @@ class Document(TextDocument):
             return read_source(self.path).text
         return self._source
 
-    def snapshot(self) -> Document:
+    def snapshot(self) -> "Document":
         """The document as it is now, which later changes do not touch."""
         text, same = self.source, copy(self)
         same._source = text

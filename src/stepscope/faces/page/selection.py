@@ -1,7 +1,5 @@
 """Operations that answers are about, and the longest of many rows without sorting all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +24,7 @@ class Selection:
     backward: Ids  # partner events of each, -1 for none, shape (operations,)
 
     @classmethod
-    def joined(cls, *several: Selection | Level) -> Selection:
+    def joined(cls, *several: "Selection | Level") -> "Selection":
         return cls(
             [path for part in several for path in part.paths],
             [operation for part in several for operation in part.operations],

@@ -13,8 +13,6 @@ Source: the lead follows the recursion of a queue, D. V. Lindley, "The theory of
 single server", 1952.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -168,7 +166,7 @@ def _busy(trace: Trace, work: Rows) -> Intervals:
     return Intervals(np.append(start, 0), np.append(end, earlier_end))
 
 
-def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:
+def _on_clocks(trace: Trace, clocks: "Clocks") -> Trace:
     """All times on the corrected clocks: of devices for their tracks, else of the CPU."""
     on_device = (trace["tracks"]["device"] >= 0)[trace.events["track"]]
     start, end = (

@@ -2,8 +2,6 @@
 
 In a trace of XLA, instructions are operators of known work."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -143,7 +141,7 @@ class Operators:
         return execution
 
     @classmethod
-    def of(cls, trace: Trace) -> Operators:
+    def of(cls, trace: Trace) -> "Operators":
         """The operators of a trace, cached as long as the trace or one of the same events lives."""
         with _keeping:
             if trace not in _kept:

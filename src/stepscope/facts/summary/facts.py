@@ -3,8 +3,6 @@
 No NumPy here, so that a kept report is shown at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -169,8 +167,8 @@ class ModuleNode(msgspec.Struct, frozen=True):
     call_line: int | None
     spread_ms: tuple[float, float]  # least and most time of one of them
     modules: list[int]  # ids of all of them
-    copies: list[ModuleNode]  # each of them alone and without children, if `count` is above 1
-    children: list[ModuleNode]
+    copies: "list[ModuleNode]"  # each of them alone and without children, if `count` is above 1
+    children: "list[ModuleNode]"
 
     @property
     def cpu_ms(self) -> float:

@@ -1,7 +1,5 @@
 """Open operations: the levels inside them, many at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -128,7 +126,7 @@ class _Inside:
         level: Ids,
         context: Ids,
         operators: bool,
-    ) -> _Inside:
+    ) -> "_Inside":
         """The lanes of events, a lane for each track of a level.
 
         Args:

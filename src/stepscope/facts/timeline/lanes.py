@@ -8,8 +8,6 @@ runs. Wrappers collapse: frames around module calls, and lone children, give way
 Source: HOTLINE appendix C.2, whose aim it serves: few operations, and each of them worth a look.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -177,7 +175,7 @@ class LaneEvents:
     rows: Ids
     lane: Ids
 
-    def take(self, chosen: Mask) -> LaneEvents:
+    def take(self, chosen: Mask) -> "LaneEvents":
         """The chosen events, bool, shape (rows,)."""
         return LaneEvents(self.rows[chosen], self.lane[chosen])
 

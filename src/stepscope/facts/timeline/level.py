@@ -1,7 +1,5 @@
 """One level of the timeline: what is inside an operation, and the rows that show it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec
@@ -25,7 +23,7 @@ class Level:
     name: str  # of the operation that is opened
     operations: list[Operation]  # those inside it
     costs: Costs  # of each of them
-    resources: list[ResourceRow]  # the threads and streams they run on, the hidden ones too
+    resources: "list[ResourceRow]"  # the threads and streams they run on, the hidden ones too
     forward: Ids  # the forward event of the first backward one in each, else -1, (operations,)
     backward: Ids  # the first backward event of anything in each, else -1, (operations,)
     launch: Ids  # the call that started each piece of device work, else -1, (operations,)

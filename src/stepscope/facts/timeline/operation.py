@@ -1,7 +1,5 @@
 """Operations of the timeline: a step, a stage, a call of a module, an event, or a section."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,7 +49,7 @@ class StepId(NamedTuple):
         return f"s{self.step}.{self.rank}"
 
     @classmethod
-    def of(cls, path: str) -> StepId:
+    def of(cls, path: str) -> "StepId":
         """The step that an operation is, or lies in, by its path; raises TraceError if a path does not begin
         with a step."""
         found = _STEP.match(path)

@@ -3,8 +3,6 @@
 Source: HOTLINE sections 4.5 and 5, appendix C.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -75,7 +73,7 @@ class _Whole:
     places: EventPlaces  # the smallest operation of these levels that holds each event
 
     @classmethod
-    def of(cls, openings: Sequence[Opening], most: int, places: EventPlaces) -> _Whole:
+    def of(cls, openings: Sequence[Opening], most: int, places: EventPlaces) -> "_Whole":
         levels = {(one.shown.path, False): one.shown for one in openings}
         levels |= {(one.every.path, True): one.every for one in openings}
         return cls(openings, most, levels, places)

@@ -1,7 +1,5 @@
 """The result of one measurement: times, memory in use, and what PyTorch's allocator reserves for it."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -133,7 +131,7 @@ class Reserve:
     least: bool = False  # whether the ratios are of the least that runs already, as a replay finds it
 
     @classmethod
-    def of(cls, points: Sequence[BatchPoint], counts: bool, least: bool = False) -> Reserve:
+    def of(cls, points: Sequence[BatchPoint], counts: bool, least: bool = False) -> "Reserve":
         measured = sorted(points, key=lambda point: point.batch)
         known = [point for point in measured if point.reserved and point.bytes]
         ratios = tuple(max(point.reserved / point.bytes, 1.0) for point in known)

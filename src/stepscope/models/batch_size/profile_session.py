@@ -1,7 +1,5 @@
 """Profile an entry file: find its batch size, sweep, fit, break down. What editors call."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading
@@ -132,7 +130,7 @@ class Session:
         self.cancel = threading.Event()
         self._workers: dict[str, Worker] = {}
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,6 @@ An edit replaces the characters of the number. The syntax tree of the new text m
 the old one with the new number in that place; else nothing is changed.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -70,7 +68,7 @@ class Site:
         """A description for users: `the option --batch-size, 32, at train.py:12`."""
         return f"{_WORDS[self.kind]} {self.name}, {self.value}, at {self.where}"
 
-    def at(self, **changes: Any) -> Site:
+    def at(self, **changes: Any) -> "Site":
         return replace(self, **changes)
 
 
@@ -84,7 +82,7 @@ class SiteChoice:
     count: int  # how many there are; with more or fewer, it is no longer known which was meant
 
     @classmethod
-    def of(cls, site: Site, candidates: Iterable[Site]) -> SiteChoice:
+    def of(cls, site: Site, candidates: Iterable[Site]) -> "SiteChoice":
         alike = _alike(candidates, site.path, site.name)
         place = [candidate.start for candidate in alike].index(site.start)
         return cls(site.path, site.name, place, len(alike))

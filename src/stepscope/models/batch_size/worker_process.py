@@ -1,7 +1,5 @@
 """The measuring process, from the parent's side: requests out, results in; it can be stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 The operators of a script count if they are outermost; those that they call are part of them. What
 is missing is measured in a child process, since this one loads no torch."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
@@ -143,7 +141,7 @@ class Machine:
     instructions: str = ""  # environment variables that disable some of the processor's instructions
 
     @classmethod
-    def of(cls, metadata: Metadata) -> Machine:
+    def of(cls, metadata: Metadata) -> "Machine":
         """This machine, with the torch version and thread count of a trace."""
         threads = metadata.capture.get("threads") or os.cpu_count() or 1
         version = metadata.framework_version

@@ -4,8 +4,6 @@ batch --on --json`, and the panel's tab.
 The panel's types, `web/src/api/batch_types.ts`, are generated from these Structs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Literal
@@ -136,11 +134,11 @@ class RangedValue(msgspec.Struct):
     low: float
     high: float
 
-    def times(self, factor: float) -> RangedValue:
+    def times(self, factor: float) -> "RangedValue":
         """The same in another unit."""
         return RangedValue(self.value * factor, self.low * factor, self.high * factor)
 
-    def inverse(self, amount: float) -> RangedValue:
+    def inverse(self, amount: float) -> "RangedValue":
         """An amount divided by it, such as a rate from a time."""
         low = self.low or self.value / _MOST_TIMES
         return RangedValue(amount / self.value, amount / self.high, amount / low)

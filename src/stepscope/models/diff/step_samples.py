@@ -1,7 +1,5 @@
 """One side of a comparison: its steps, and how each spends its time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -122,7 +120,7 @@ class _StepWork:
     on_device: bool
 
     @classmethod
-    def of(cls, trace: Trace, rank: int, steps: Table, on_device: bool | None) -> _StepWork:
+    def of(cls, trace: Trace, rank: int, steps: Table, on_device: bool | None) -> "_StepWork":
         events = trace.events
         on_device = has_device(trace) if on_device is None else on_device
         of_rank = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] >= 0)

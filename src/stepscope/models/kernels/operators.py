@@ -6,8 +6,6 @@ Sources: Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, 
 et al., "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, section 3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
@@ -121,7 +119,7 @@ class Convolution(NamedTuple):
     channels_last: bool  # whether the recorded input is laid out so
 
     @classmethod
-    def of(cls, call: Operator) -> Convolution | None:
+    def of(cls, call: Operator) -> "Convolution | None":
         """From the call of a forward operator; None without stride, padding and dilation, or with
         those that no convolution has."""
         data, weight = (*tensors(call), (), ())[:2]

@@ -1,7 +1,5 @@
 """The files of a job: on disk, or in a store that is named by a URL."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +31,7 @@ class RankFile:
         return self.name
 
     @classmethod
-    def of(cls, path: Path) -> RankFile:
+    def of(cls, path: Path) -> "RankFile":
         """A file on disk; raises OSError if there is none."""
         state = path.stat()
         return cls(str(path), state.st_size, state.st_mtime_ns)

@@ -1,7 +1,5 @@
 """What the sketches of a job say together: which ranks are slow, since when, why, and the cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,7 +105,7 @@ class Job:
         return groups_by_shape(self.table, self.matched)
 
     @classmethod
-    def of(cls, sketches: Sequence[Sketch]) -> Job:
+    def of(cls, sketches: Sequence[Sketch]) -> "Job":
         """The job of some sketches, at least one, each with at least one step."""
         sketches = with_peers(sketches)
         table = job_table(sketches)

@@ -5,8 +5,6 @@ an operation is a micro-batch's forward or backward pass through a rank, or its 
 each takes the mean of its type over all ranks, micro-batches and steps.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -42,7 +40,7 @@ class Passes(NamedTuple):
     even_ns: Times  # its length if each of its kernels took the mean of its name on this rank
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Passes:
+    def unpack(cls, packed: bytes) -> "Passes":
         """What `pack` kept."""
         passes = cls(*unpacked(packed, "<i8", len(cls._fields)))
         return passes._replace(begin_ns=np.cumsum(passes.begin_ns))
@@ -54,7 +52,7 @@ class Passes(NamedTuple):
         columns = self._replace(begin_ns=np.diff(self.begin_ns, prepend=0))
         return zlib.compress(np.stack(columns).astype("<i8").tobytes())
 
-    def of_steps(self, steps: Ids) -> Passes:
+    def of_steps(self, steps: Ids) -> "Passes":
         rows = np.isin(self.step, steps)
         return Passes(*(column[rows] for column in self))
 

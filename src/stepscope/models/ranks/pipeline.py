@@ -4,8 +4,6 @@ Stages follow each other: a rank that works longer than another stage is no stra
 record to whom a rank sends: then its calls show the pipeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -208,7 +206,7 @@ class _RankCalls:
     ways: list[str]  # `send` or `recv` of each
 
     @classmethod
-    def of(cls, sketch: Sketch) -> _RankCalls:
+    def of(cls, sketch: Sketch) -> "_RankCalls":
         ways, columns = [_way(kind) for kind in sketch.calls.kinds], sketch.calls.columns()
         rows = np.flatnonzero(np.array([bool(way) for way in ways], np.bool_)[columns.kind])
         ends = columns.start_ns[rows] + columns.duration_ns[rows]  # one may begin to receive early

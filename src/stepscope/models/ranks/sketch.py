@@ -3,8 +3,6 @@
 And the sketches of a job side by side: a table of ranks by stages and steps.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -135,7 +133,7 @@ class _Steps(NamedTuple):
     ends: Times
 
     @classmethod
-    def of(cls, trace: Trace) -> _Steps:
+    def of(cls, trace: Trace) -> "_Steps":
         """At most 200 steps of a trace, without warm-up."""
         steps = trace["steps"]
         kept = np.flatnonzero(steady_steps(steps))[:_MOST_STEPS]

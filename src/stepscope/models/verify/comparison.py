@@ -1,7 +1,5 @@
 """The result of a verification: predicted against measured, with the spread of the rounds."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ class MeasuredRuns:
     parts_ms: Mapping[str, float]
 
     @classmethod
-    def of(cls, runs: Sequence[Mapping[str, Any]]) -> MeasuredRuns:
+    def of(cls, runs: Sequence[Mapping[str, Any]]) -> "MeasuredRuns":
         """From the facts of each run."""
         wall, cpu = (tuple(middle_mean(run[name]) / 1e6 for run in runs) for name in ("steps_ns", "cpu_ns"))
         parts = {

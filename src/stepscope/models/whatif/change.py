@@ -4,8 +4,6 @@ Each file in `stepscope/models/whatif/changes` declares one as `CHANGE`; everyth
 tables in the documentation, `verify`, the page) is derived from these declarations.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -119,7 +117,7 @@ class Change:
         """The name that users type."""
         return self.function.__name__
 
-    def rivals(self, other: Change) -> bool:
+    def rivals(self, other: "Change") -> bool:
         """Whether a script has either this change or the other one."""
         return other.name in (self.name, *self.excludes) or self.name in other.excludes
 
@@ -193,7 +191,7 @@ class Request:
             return error
         return None
 
-    def chosen(self, graph: Graph) -> Request:
+    def chosen(self, graph: Graph) -> "Request":
         """The request with the values that the change chooses for a graph."""
         if self.change.choose is None:
             return self

@@ -1,7 +1,5 @@
 """A prediction: the measured, replayed and predicted step, its range, and its peak memory."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from contextlib import suppress
@@ -102,7 +100,7 @@ class Prediction(msgspec.Struct, frozen=True):
     device_busy_ms: float | None = None  # measured busy time of the busiest device; None if none works
     device_idle_ms: float | None = None  # the rest of the measured step
     # the peak; None if it was not asked for, not recorded, or cannot be predicted
-    memory: MemoryPrediction | None = None
+    memory: "MemoryPrediction | None" = None
     one_off_ms: float = 0.0  # what the measured step takes longer by costs that later steps do not pay
     # before and after, what the CPU needs for a step whose device takes no time: no change of the
     # device's work makes it shorter; empty without a device
@@ -195,7 +193,7 @@ class Baseline:
             return recorded_memory(self.graph.trace)
         return None
 
-    def predict_memory(self, requests: Sequence[Request]) -> MemoryPrediction | None:
+    def predict_memory(self, requests: Sequence[Request]) -> "MemoryPrediction | None":
         """The peak with the changes; None if it was not recorded or cannot be predicted."""
         with suppress(ChangeError):  # the time is predicted all the same
             return predict_memory(self.memory, self._chosen(requests)) if self.memory else None

@@ -4,8 +4,6 @@ It decodes what is well formed and leaves text that is odd in any way to `tolera
 value that needs more than a glance it returns the place in the text, and msgspec decodes it here.
 """
 
-from __future__ import annotations
-
 import threading
 from itertools import accumulate
 from typing import Any
@@ -98,7 +96,7 @@ def decode_events(texts: list[bytes]) -> Chunk:
     raise IngestError("the names of the events collide, as those of no recording do")
 
 
-def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:
+def _decoded(text: bytes, size: int, rows: int) -> "_Decoded | None":
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
     A file that needs them for one chunk mostly needs them for the next. Raises ValueError if it is not UTF-8.

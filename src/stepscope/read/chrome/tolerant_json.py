@@ -5,8 +5,6 @@ bytes that are not UTF-8, numbers as names. Unreadable text is skipped with a wa
 continues at the next object that has a phase.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -48,7 +46,7 @@ class Written(float):
 
     text: str
 
-    def __new__(cls, text: str) -> Written:
+    def __new__(cls, text: str) -> "Written":
         self = super().__new__(cls, text)
         self.text = text
         return self

@@ -4,8 +4,6 @@ Only opcodes that make numbers, text, bytes, lists, tuples and dicts are known, 
 Everything that could import, call or build an object is refused, so no code of a file can ever run.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import struct
@@ -23,7 +21,7 @@ class Items(Protocol):
     def starts_after(self, item: Any) -> bool:
         """Whether items like this one can be read at once."""
 
-    def read(self, at: int, target: list[Any], memo: Memo) -> int:
+    def read(self, at: int, target: list[Any], memo: "Memo") -> int:
         """Read items from a place of the pickle on; where the first begins that was not read."""
 
 

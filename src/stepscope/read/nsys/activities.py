@@ -1,7 +1,5 @@
 """The rows of each table of an Nsight Systems export, as columns of events."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3
@@ -55,7 +53,7 @@ class Activities(NamedTuple):
 class NsysRecording:
     """What the tables of an export share: the names and tracks of events."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: "Database") -> None:
         self.database = database
         self.names = EventNames()
         threads = {
@@ -362,7 +360,7 @@ class Database:
         names = [str(name) for (name,) in self._rows(_TABLES)]
         self.columns = {name: self._columns_of(name) for name in names}  # by the table's name
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> "Database":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -7,8 +7,6 @@ Source: hlo.proto and xla_data.proto (https://github.com/openxla/xla, xla), mess
 HloModuleProto, HloComputationProto, HloInstructionProto, OpMetadata and StackFrameIndexProto.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -94,7 +92,7 @@ class HloPrograms:
         """Name and opcode of each instruction that a program itself executes, in order."""
         return self._source.spend(self._program(program, module).sequence)
 
-    def _program(self, program: int, module: str) -> _HloProgram:
+    def _program(self, program: int, module: str) -> "_HloProgram":
         found = _NUMBERED.match(module[:_LONGEST_NAME])
         name_of = found[1] if found else module
         span = self._by_id.get(program) or self._by_name.get(name_of)

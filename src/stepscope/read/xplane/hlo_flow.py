@@ -11,8 +11,6 @@ Source: hlo.proto (https://github.com/openxla/xla, xla/service); the order of th
 `while` and `conditional` is that of HloInstruction.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -42,7 +40,7 @@ class Loops(NamedTuple):
     steps: int = 1  # updates of parameters in one run of the program; 0 if unknown, 1 without a loop
     micro_batches: int = 1  # gradients that are added up for each of them; likewise
 
-    def repeated(self, trips: int, trains: bool) -> Loops:
+    def repeated(self, trips: int, trains: bool) -> "Loops":
         """In a loop around them."""
         if trains:
             return self._replace(steps=min(trips * self.steps, _MOST_REPEATS))
@@ -241,7 +239,7 @@ class ProgramFlow:
         return next((int(match[1]) for match in found if match), 0)
 
     @cached_property
-    def _loops(self) -> list[_GradientLoop]:
+    def _loops(self) -> "list[_GradientLoop]":
         """The loops around gradients, outside of the two passes."""
         passes = self._forward | self._backward
         of_gradients = _reached(self._users, self._backward, passes)

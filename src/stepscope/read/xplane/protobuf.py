@@ -10,8 +10,6 @@ message stops at an invalid field. `Damage` counts both.
 Source: https://protobuf.dev/programming-guides/encoding
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from mmap import mmap
 from typing import NamedTuple
@@ -141,7 +139,7 @@ class Fields(NamedTuple):
     value: Integers  # a varint's value (its 64 bits as int64), else the start of the bytes
     end: Integers  # end of the field
 
-    def of(self, number: int, kind: int) -> Fields:
+    def of(self, number: int, kind: int) -> "Fields":
         """The fields of one number and wire type, message by message."""
         rows = np.flatnonzero((self.number == number) & (self.kind == kind))
         rows = rows[np.argsort(self.owner[rows], kind="stable")]

@@ -3,8 +3,6 @@
 Source: xplane.proto, messages XEvent and XStat; xplane_schema.cc for the names of stats.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +36,7 @@ class Stats(NamedTuple):
 class Batch:
     """Some events of one plane; columns of shape (events,), with their starts relative to their line's."""
 
-    def __init__(self, reader: PlaneReader, line: Integers, start: Integers, end: Integers) -> None:
+    def __init__(self, reader: "PlaneReader", line: Integers, start: Integers, end: Integers) -> None:
         self._reader = reader
         found = scan(reader.source.octets, start, end, reader.source.damage)
         count = len(start)
@@ -90,7 +88,7 @@ class Batch:
 
         return self.per_kind(value)
 
-    def arguments(self, rows: Rows, further: Further) -> list[bytes]:
+    def arguments(self, rows: Rows, further: "Further") -> list[bytes]:
         """All stats of some events, and further arguments, as JSON objects, empty if there are none."""
         parts = self._reader.json_of(self._stats)
         bounds = np.searchsorted(self._stats.owner, np.arange(len(self) + 1)).tolist()

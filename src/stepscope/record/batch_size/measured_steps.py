@@ -5,8 +5,6 @@ step   0 … warmup-1     memory steps             1         timed steps
                         perhaps recorded
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import os
@@ -136,7 +134,7 @@ class Steps(ABC):
         """The peak of the steps in which memory was watched; they are over."""
 
     @abstractmethod
-    def power_meter(self) -> PowerMeter:
+    def power_meter(self) -> "PowerMeter":
         """A meter of the devices in use."""
 
     @abstractmethod

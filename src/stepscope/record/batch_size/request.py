@@ -1,7 +1,5 @@
 """What the parent asks for, and what it gets: plain data both ways."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,7 +42,7 @@ class RunRequest:
     store: str = ""  # a folder for the temporary data of this run
 
     @classmethod
-    def from_json(cls, text: str) -> RunRequest:
+    def from_json(cls, text: str) -> "RunRequest":
         facts: dict[str, Any] = json.loads(text)
         return cls(**{**facts, "effort": Effort(**facts.get("effort", {}))})
 

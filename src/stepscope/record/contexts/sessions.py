@@ -1,7 +1,5 @@
 """The three ways to collect contexts: `stepscope run --contexts`, a `with` block, a variable."""
 
-from __future__ import annotations
-
 import atexit
 import sys
 from dataclasses import asdict
@@ -31,7 +29,7 @@ _NO_FRAMEWORK = "it imported neither torch nor JAX"
 class Collection(OfOneProcess):
     """Collects from `start` to `close`; one at a time in a process."""
 
-    running: ClassVar[Collection | None] = None
+    running: "ClassVar[Collection | None]" = None
 
     def __init__(
         self, run: Run, path: Path, options: ContextOptions, keep_empty: bool = True, overwrite: bool = False
@@ -216,7 +214,7 @@ class record_contexts:
         """The file that the capture goes to."""
         return self._collection.path
 
-    def __enter__(self) -> record_contexts:
+    def __enter__(self) -> "record_contexts":
         outer = Collection.running
         if outer is not None and not outer.is_forked:
             self._is_inner = True

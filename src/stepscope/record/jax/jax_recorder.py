@@ -13,8 +13,6 @@ sampling, prediction or evaluation between two epochs. The watch goes on, and th
 recorded instead as soon as it shows.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -189,7 +187,7 @@ class JaxRecorder:
         elif watched >= _MOST_WATCHED and not self._unrecorded:
             self.close()
 
-    def _time_unrecorded(self, steps: SteadySteps, outputs: Any) -> None:
+    def _time_unrecorded(self, steps: "SteadySteps", outputs: Any) -> None:
         if self._warm == 0 and self._compiling < _IN_A_ROW:
             steps.interrupt()  # it compiled something
         steps.step_ended(outputs)

@@ -9,8 +9,6 @@ has its own time; the gaps are counted by which activity comes before and which 
 `run_shares` adds them up at the end.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -143,9 +141,9 @@ class SteppingOptimizer:
     place: Activity  # where the program calls its first step
     number: int = 0  # counted from 1 in the order of first steps
     count: int = 0  # how often it stepped
-    steps: OptimizerSteps | None = None  # where its steps are counted; None before the first
+    steps: "OptimizerSteps | None" = None  # where its steps are counted; None before the first
 
-    def does_as(self, other: SteppingOptimizer) -> bool:
+    def does_as(self, other: "SteppingOptimizer") -> bool:
         """Whether the program calls both at the same line."""
         here, there = self.place, other.place
         return (self.name, here.file, here.line) == (other.name, there.file, there.line)

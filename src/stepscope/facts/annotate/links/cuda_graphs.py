@@ -13,8 +13,6 @@ torch/cuda/_annotate_cuda_graph_trace.py (PyTorch 2.13) adds to them; `kernel` a
 HIP's launch calls (roctracer in libkineto).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -132,7 +130,7 @@ def _without_work(trace: Trace) -> tuple[Ids, Codes8]:
     return calls[idle], kinds[idle]
 
 
-def _nodes(trace: Trace, calls: Ids, kinds: Codes8, frames: _Frames) -> Iterator[CapturedNode]:
+def _nodes(trace: Trace, calls: Ids, kinds: Codes8, frames: "_Frames") -> Iterator[CapturedNode]:
     events = trace.events
     names, paths, stages = events.text("name"), trace["modules"].text("path"), events.text("stage")
     operator = innermost(events["parent"], operators(events))[calls]

@@ -1,7 +1,5 @@
 """Feature maps that are in host memory (vdnn), or encoded (gist), between forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
@@ -142,7 +140,7 @@ class Encoding(NamedTuple):
     share: float
 
     @classmethod
-    def of(cls, maker: str, reader: str, lossy: bool, sparsity: float) -> Encoding | None:
+    def of(cls, maker: str, reader: str, lossy: bool, sparsity: float) -> "Encoding | None":
         """The encoding of what an operator makes and the next one reads, by their kinds."""
         kept = _INDEX * (1 - sparsity)
         if (maker, reader) == ("relu", "pool"):

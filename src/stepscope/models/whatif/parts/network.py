@@ -3,8 +3,6 @@
 The cost model has rings, trees, and gloo's algorithms. Collectives are found, refused, replaced by
 phases, and added, also such as block the CPU thread that calls them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,7 +52,7 @@ class Network:
         """Number of nodes."""
         return self.workers // self.per_node
 
-    def checked(self, change: str) -> Network:
+    def checked(self, change: str) -> "Network":
         """The network itself, if it is valid."""
         if self.workers < 2 or self.per_node < 1 or self.workers % self.per_node:
             raise ChangeError(

@@ -7,8 +7,6 @@ Source: S. B. Needleman, C. D. Wunsch, A general method applicable to the search
 in the amino acid sequence of two proteins, Journal of Molecular Biology 48 (1970).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
@@ -97,7 +95,7 @@ class Aligner:
                 is_far = True
         return best.owned() if best.cost < UNCLAIMED * len(tokens) else []
 
-    def _first(self, tokens: Sequence[int]) -> _Alignment:
+    def _first(self, tokens: Sequence[int]) -> "_Alignment":
         """The alignment before any move: list after list, or lists in turn if that is cheaper."""
         plain = self._align(tokens, self._order)
         if self._zipped or list(_leaf_paths(self._root, (), {}, zipped=True)) == self._paths:
@@ -138,7 +136,7 @@ class Aligner:
         if moved:
             yield {**self._order, **moved}, _MOVED / sum(self._count[kinds] for kinds in moved)
 
-    def _align(self, tokens: Sequence[int], order: Order) -> _Alignment:
+    def _align(self, tokens: Sequence[int], order: Order) -> "_Alignment":
         paths = list(_leaf_paths(self._root, (), order, self._zipped))
         places = np.array([self._number[id(path[-1])] for path in paths])
         return _Alignment(self._leaves, paths, places, tokens)

@@ -5,8 +5,6 @@ docs/design/modules.md, "How matching works", has the steps.
 Source: HOTLINE section 4.3.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +55,7 @@ class MatchedCalls:
     @classmethod
     def of(
         cls, root: ModuleShape, owned: list[OwnedOperator], count: int, classes: Sequence[str]
-    ) -> MatchedCalls:
+    ) -> "MatchedCalls":
         """The calls of an alignment of so many operators."""
         calls = cls(classes, claimed=[0] * count)
         calls._add(root, 0, owned, _NOBODY)

@@ -6,8 +6,6 @@ Names are compared in lower case, without underscores and namespaces.
 Source: HOTLINE section 4.3 (substring matching, and 14 special rules).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -199,7 +197,7 @@ class ModuleShape:
     kind: Kind  # the name of its class, and of a leaf the bit of its size
     own: int  # bits of the roles of operators that it runs itself
     all: int  # the same including all descendants
-    children: tuple[ModuleShape, ...]  # its child modules
+    children: "tuple[ModuleShape, ...]"  # its child modules
     shape: int  # a number shared by modules that look the same to the aligner
     absence: float = 0.0  # of a leaf the cost of not calling it
     again: float = 0.0  # of a leaf the cost of calling it once more
