@@ -249,10 +249,9 @@ def _changed(many: ManyRanks, replay: Replay, text: str) -> Replay:
     from stepscope.models.whatif import CHANGES, parse_request
 
     request = parse_request(text, CHANGES)
-    factor = float(request.values.get("factor", 2.0))
-    if factor <= 0:
+    if (factor := request.values.get("factor", 2.0)) <= 0:
         raise ChangeError(f"{text}: expected factor above 0, found {factor:g}")
-    changed = job_with(many.job.table, replay, request.change.name, factor)
+    changed = job_with(many.job.table, replay, request.change.name, **request.values)
     if changed is None:
         raise ChangeError(f"{text}: the sketches of these ranks show no communication")
     return changed

@@ -20,6 +20,9 @@ from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.trace import Trace
 
 _NO_PAIR = (-1, -1)  # sender and receiver of what is no send
+_LEAST_CALLS = 4  # of a kind; chosen: through fewer any line fits
+_LEAST_RATIO = 2  # of the largest size to the smallest; chosen: nearer ones differ by noise
+_MOST_OFF = 0.1  # of a call's time, by which half of the calls are off the line; chosen as noise
 
 
 class GroupKey(NamedTuple):
@@ -245,3 +248,26 @@ def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:
     )
     rate = size * factor[which] / np.maximum(matched.transfer_ns[meetings], 1)
     return np.where(size > 0, rate, np.nan)
+
+
+def fixed_ns(kind: Ids, size: Ids, time: Floats, unknown_ns: float) -> Floats:
+    """What does not grow with the bytes of each call, ns; where no line through the calls of its kind
+    shows it, `unknown_ns`, at most the fastest of them."""
+    fixed = np.zeros(len(kind))
+    for calls in rows_by_key(kind, np.flatnonzero(kind >= 0)).values():
+        shown = _intercept(size[calls], time[calls])
+        fixed[calls] = min(unknown_ns, time[calls].min()) if shown is None else shown
+    return np.minimum(fixed, time)
+
+
+def _intercept(size: Ids, time: Floats) -> float | None:
+    """Of the line by the median time of each size and the median slope from smaller to larger sizes."""
+    sizes, which = np.unique(size, return_inverse=True)
+    if len(size) < _LEAST_CALLS or sizes[0] < 0 or sizes[-1] < _LEAST_RATIO * max(sizes[0], 1):
+        return None
+    usual = np.array([np.median(time[rows]) for rows in rows_by_key(which).values()])
+    half = (len(sizes) + 1) // 2
+    slope = np.median((usual[half:] - usual[:-half]) / (sizes[half:] - sizes[:-half]))
+    fixed = max(float(np.median(usual - slope * sizes)), 0.0)
+    off = np.median(np.abs(fixed + slope * size - time) / np.maximum(time, 1))
+    return fixed if slope > 0 and off <= _MOST_OFF else None

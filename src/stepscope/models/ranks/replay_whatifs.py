@@ -16,7 +16,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.ranks import usual_of_peers
-from stepscope.models.ranks.collectives import bus_bandwidth
+from stepscope.models.ranks.collectives import bus_bandwidth, fixed_ns
 from stepscope.models.ranks.passes import KINDS, JobPasses
 from stepscope.models.ranks.process_groups import pipeline_places
 from stepscope.models.ranks.replay import Replay
@@ -321,16 +321,20 @@ def _even_transfers(replay: Replay) -> Floats:
 def whatifs(table: JobTable, replay: Replay) -> dict[str, float]:
     """The step, ms, after each change; changes that do not apply are left out."""
     asked = {"no_straggler": "no_straggler", "bandwidth:factor=2": "bandwidth"}
-    return {text: job.step_ms for text, name in asked.items() if (job := job_with(table, replay, name, 2.0))}
+    return {text: job.step_ms for text, name in asked.items() if (job := job_with(table, replay, name))}
 
 
-def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Replay | None:
+def job_with(
+    table: JobTable, replay: Replay, name: str, factor: float = 2.0, latency_us: float = 0.0
+) -> Replay | None:
     """The job after `no_straggler` or `bandwidth`, as in `stepscope whatif`, on all its ranks; None
     for a change that sketches do not show."""
     if name == "no_straggler" and len(table.sketches) > 1:
         return _without_stragglers(table, replay)
     if name == "bandwidth" and replay.transfer.any():
-        return replace(replay, transfer=replay.transfer / factor)
+        matched, time = replay.matched, replay.transfer
+        fixed = fixed_ns(matched.key[matched.first], matched.bytes, time, latency_us * 1e3)
+        return replace(replay, transfer=fixed + (time - fixed) / factor)
     return None
 
 

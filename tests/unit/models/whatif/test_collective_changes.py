@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn_steps import V100, changed, graph_of, start_us, step_us
+from hypothesis import given
+from hypothesis import strategies as st
 from test_ddp import MIB, SHAPED
 
 from stepscope.errors import ChangeError
@@ -368,3 +370,103 @@ def test_it_says_nothing_where_the_recording_cannot_show_it() -> None:
     assert beside_collectives(beside(1.5, shapes=4)) is None  # too few
     assert beside_collectives(beside(1.5, launch="")) is None  # sizes of launches were not recorded
     assert beside_collectives(graph_of("main | 0 9 | ProfilerStep#1\nstream 7 | 1 8 | kernel")) is None
+
+
+Sent = tuple[int | None, float]  # bytes, None if unknown, and us
+
+
+def sending(
+    calls: list[Sent], kernel: str = "ncclDevKernel_AllReduce", more: list[Sent] | None = None
+) -> Graph:
+    """A step of 100 us, then of collectives one after the other; `more` are all-gathers."""
+    lines, at = ["main | 0 100 | ProfilerStep#1"], 100.0
+    named = [
+        *((kernel, *call) for call in calls),
+        *(("ncclDevKernel_AllGather", *call) for call in more or []),
+    ]
+    for number, (name, size, time) in enumerate(named):
+        known = "" if size is None else f"bytes={size}"
+        lines.append(f"main | {number} {number + 1} | cudaLaunchKernel | corr={number + 1}")
+        lines.append(f"stream 7 | {at:.3f} {at + time:.3f} | {name} | corr={number + 1} {known}")
+        at += time
+    return graph_of("\n".join(lines))
+
+
+# Three times the bytes take 1.2 times as long: 90 us, and 10 us for each 100 kB.
+LINE: list[Sent] = [(100_000, 100.0), (300_000, 120.0)] * 2
+
+
+def test_more_bandwidth_leaves_the_fixed_cost_that_recorded_sizes_show() -> None:
+    graph = sending(LINE)
+    assert step_us(graph) == 100 + 440
+    assert (
+        step_us(graph, "bandwidth:factor=2") == step_us(graph, "bandwidth:factor=2,latency_us=5") == 540 - 40
+    )
+    assert step_us(graph, "bandwidth:factor=0.5") == 540 + 80
+    answer = predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])
+    assert answer.range == pytest.approx((0.9 * 0.5, 1.1 * 0.5))
+
+
+def test_each_kind_of_collective_has_its_own_fixed_cost() -> None:
+    gathers: list[Sent] = [(100_000, 40.0), (300_000, 100.0)] * 2  # 10 us, and 30 us for each 100 kB
+    assert step_us(sending(LINE, more=gathers), "bandwidth:factor=2") == 540 - 40 + 280 - 120
+
+
+def test_a_call_that_waited_for_another_rank_does_not_move_the_line() -> None:
+    late: list[Sent] = [*LINE, *LINE, (200_000, 1110.0)]  # 1 ms of it waited, which counts as bytes
+    assert step_us(sending(late), "bandwidth:factor=2") == pytest.approx(100 + 880 + 1110 - 80 - 510)
+
+
+@pytest.mark.parametrize(
+    ("calls", "fastest"),
+    [
+        ([(None, 100.0), (None, 120.0)] * 2, 100),  # sizes are unknown
+        ([(100_000, 100.0), (None, 120.0)] * 2, 100),
+        ([(100_000, 100.0), (100_000, 120.0)] * 2, 100),  # sizes do not differ
+        ([(100_000, 100.0), (190_000, 120.0)] * 2, 100),  # not by much
+        ([(100_000, 100.0), (300_000, 120.0)], 100),  # through two calls any line fits
+        ([(100_000, 120.0), (300_000, 100.0)] * 2, 100),  # more bytes take less time
+        ([(100_000, 20.0), (100_000, 180.0), (300_000, 60.0), (300_000, 180.0)], 20),  # far from a line
+    ],
+)
+def test_a_fixed_cost_that_is_not_known_is_none_or_at_most_the_fastest_call(
+    calls: list[Sent], fastest: int
+) -> None:
+    graph, total = sending(calls), sum(time for _, time in calls)
+    answer = predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])
+    assert answer.predicted_step_ms == pytest.approx((100 + total / 2) / 1000)
+    low, high = (100 + total / 2) / 1000, (100 + total / 2 + len(calls) * fastest / 2) / 1000
+    assert answer.range == pytest.approx((0.9 * low, 1.1 * high))
+    assert any("counts as none" in text for text in answer.assumptions)
+    stated = predict(graph, [parse_request("bandwidth:factor=2,latency_us=10", CHANGES)])
+    assert stated.predicted_step_ms == pytest.approx(low + len(calls) * 0.005)
+
+
+SIZES = st.lists(st.integers(10**5, 10**8), min_size=3, max_size=9)
+FACTORS = st.floats(0.25, 8)
+
+
+@given(fixed=st.floats(0, 2000), rate=st.floats(1, 300), sizes=SIZES, factor=FACTORS)
+def test_a_fixed_cost_and_a_rate_give_the_true_time_at_any_bandwidth(
+    fixed: float, rate: float, sizes: list[int], factor: float
+) -> None:
+    """The rate is in bytes per ns."""
+    sizes = [*sizes, 4 * max(sizes)]
+
+    def true(factor: float) -> list[Sent]:
+        return [(size, fixed + size / rate / factor / 1000) for size in sizes]
+
+    graph = sending(true(1))
+    assert step_us(graph, "bandwidth:factor=1") == step_us(graph)
+    assert step_us(graph, f"bandwidth:factor={factor}") == pytest.approx(
+        step_us(sending(true(factor))), rel=0.02
+    )
+
+
+@given(
+    calls=st.lists(st.tuples(st.none() | st.integers(0, 10**6), st.floats(1, 1000)), min_size=1, max_size=9)
+)
+def test_the_same_bandwidth_changes_nothing(calls: list[Sent]) -> None:
+    graph = sending(calls)
+    assert step_us(graph, "bandwidth:factor=1") == step_us(graph)
+    assert step_us(graph, "bandwidth:factor=2") >= 100 + (step_us(graph) - 100) / 2 - 0.01

@@ -25,9 +25,10 @@ def test_the_prediction_of_twice_the_bandwidth() -> None:
     assert answer.measured_step_ms == answer.replayed_step_ms == 0.160
     assert answer.predicted_step_ms == 0.120
     assert answer.speedup == pytest.approx(160 / 120)
-    assert answer.range == pytest.approx((0.108, 0.132))
+    # How much of its 80 us is a fixed cost is not known: from nothing to all of it.
+    assert answer.range == pytest.approx((0.108, 0.176))
     assert answer.changes == ("bandwidth:factor=2.0",)
-    assert any("bandwidth-bound" in text for text in answer.assumptions)
+    assert any("bandwidth-bound but for a fixed cost" in text for text in answer.assumptions)
 
 
 def test_the_parts_add_up_to_the_step_before_and_after() -> None:
@@ -285,7 +286,9 @@ def test_a_gain_within_its_own_error_is_no_praise(file: Path) -> None:
     bandwidth = [parse_request("bandwidth:factor=1.05", CHANGES)]
     assert not predict(graph_of(COLLECTIVE), bandwidth).is_certain
     twice = [parse_request("bandwidth:factor=2", CHANGES)]
-    assert predict(graph_of(COLLECTIVE), twice).is_certain
+    assert not predict(graph_of(COLLECTIVE), twice).is_certain  # all of it may be a fixed cost
+    known = [parse_request("bandwidth:factor=2,latency_us=20", CHANGES)]
+    assert predict(graph_of(COLLECTIVE), known).is_certain
     doubt = "(within the error: the range includes the unchanged step)"
     for factor, doubted in ((1, True), (0.5, False), (2, False)):
         change = f"scale:select=kind=gemm,factor={factor}"

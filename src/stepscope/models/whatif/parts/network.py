@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append, insert, numbers_after, redirect, select
-from stepscope.trace.sets import mask_of
+from stepscope.models.ranks.calls import named_calls
+from stepscope.models.ranks.collectives import GroupKey, fixed_ns
+from stepscope.trace.sets import Interner, mask_of
 
 ALGORITHMS = ("ring", "tree")
 
@@ -126,6 +128,30 @@ class Network:
         between = self.nodes - 1
         within = self.workers - 1 - between
         return (between * self.latency_us + within * self.intra_latency_us) * 1e3
+
+
+FIXED_COST = (
+    "collectives are bandwidth-bound but for a fixed cost; where recorded sizes do not show it, it is not "
+    "known and counts as none, and the range also has it as long as the fastest call of the kind"
+)
+
+
+def time_factor(graph: Graph, tasks: Mask | Ids, factor: float, latency_us: float) -> Floats:
+    """How many times as long collectives take whose bytes take `factor` times as long, if their fixed
+    cost is `latency_us` where the recording does not show it."""
+    kind, time = graph.once(_kinds), graph.tasks["duration_ns"].astype(np.float64)
+    fixed = fixed_ns(kind, graph.tasks["bytes"], time, latency_us * 1e3)
+    return np.asarray(factor + (1 - factor) * (fixed / np.maximum(time, 1))[tasks])
+
+
+def _kinds(graph: Graph) -> Ids:
+    """A number for the kind of each recorded collective, -1 for other tasks, shape (tasks,)."""
+    calls = np.flatnonzero(select(graph, category="communication") & (graph.tasks["event"] >= 0))
+    ranks = graph.threads["rank"][graph.tasks["thread"][calls]].tolist()
+    named = zip(named_calls(graph.trace, graph.tasks["event"][calls]), ranks, strict=True)
+    kinds = np.full(len(graph), -1)
+    kinds[calls] = Interner[GroupKey]().codes(GroupKey.of(kind, rank) for (kind, _), rank in named)
+    return kinds
 
 
 _ALL_REDUCE = re.compile(r"all_?-?reduce", re.IGNORECASE)
