@@ -18,6 +18,7 @@ from stepscope.facts.annotate import annotate
 from stepscope.graph import Graph, build_graph, select
 from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.models.whatif.parts.beside_collectives import beside_collectives
+from stepscope.models.whatif.parts.gradients import converted
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
@@ -405,6 +406,9 @@ def test_more_bandwidth_leaves_the_fixed_cost_that_recorded_sizes_show() -> None
     assert step_us(graph, "bandwidth:factor=0.5") == 540 + 80
     answer = predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])
     assert answer.range == pytest.approx((0.9 * 0.5, 1.1 * 0.5))
+    # The same for changes that send fewer bytes.
+    tasks, nothing = np.flatnonzero(select(graph, category="communication")), np.zeros(4)
+    assert step_us(converted(graph, tasks, (0.5, 0), ("cast", "cast"), (nothing, nothing))) == 500
 
 
 def test_each_kind_of_collective_has_its_own_fixed_cost() -> None:

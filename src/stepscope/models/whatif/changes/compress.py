@@ -9,13 +9,13 @@ from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, CpuPrediction, calibrated, on_cpu
 from stepscope.models.whatif.parts.gradients import converted
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns, in_half
-from stepscope.models.whatif.parts.network import all_reduces, refuse_unsized
+from stepscope.models.whatif.parts.network import FIXED_COST, all_reduces, refuse_unsized
 
 _FP32 = "float"
 _MOVED = 1.5  # of the gradient's bytes: it is read, and half of it written; and the other way
 
 
-def compress(graph: Graph) -> Graph:
+def compress(graph: Graph, latency_us: float = 0.0) -> Graph:
     """Gradients are cast to 16 bits, all-reduced, and cast back.
 
     On a device both casts are kernels that run concurrently with the computation. On a CPU the
@@ -23,6 +23,7 @@ def compress(graph: Graph) -> Graph:
 
     Args:
         graph: of steps with all-reduces in FP32, measured or added by `ddp`.
+        latency_us: fixed cost of a call where recorded sizes do not show it, us.
 
     Source: PyTorch, torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py.
     """
@@ -32,7 +33,7 @@ def compress(graph: Graph) -> Graph:
         raise ChangeError("compress: no all-reduce of these steps sends FP32")
     refuse_unsized(graph, "compress", wide)
     casts = _casts_ns(graph, graph.tasks["bytes"][wide].astype(np.float64))
-    return converted(graph, np.flatnonzero(wide), 0.5, ("cast of gradients", "cast of gradients"), *casts)
+    return converted(graph, np.flatnonzero(wide), (0.5, latency_us), ("cast of gradients",) * 2, casts)
 
 
 def _narrow(graph: Graph, tasks: Ids) -> Mask:
@@ -58,10 +59,12 @@ CHANGE = Change(
     basis="half the measured transfer, plus casts at memory bandwidth",
     on_cpu=CpuPrediction(),
     assumptions=(
-        "all-reduces are bandwidth-bound, and adding in 16 bits is no slower",
+        FIXED_COST,
+        "adding in 16 bits is no slower",
         "casts overlap computation and move bytes as fast as this step's elementwise work; on a "
         "CPU as calibrated",
     ),
+    low={"latency_us": 1e6},
     error=0.10,
     error_source="DAYDREAM 6.5",
     application=Application(

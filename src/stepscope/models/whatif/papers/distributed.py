@@ -13,6 +13,7 @@ from stepscope.models.whatif.parts.gradients import Gradients, converted, find_g
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns
 from stepscope.models.whatif.parts.layers import add_channel, begins_next
 from stepscope.models.whatif.parts.network import (
+    FIXED_COST,
     CollectivePhase,
     Network,
     all_reduces,
@@ -189,7 +190,7 @@ _COMPRESS_PASSES = 12  # reads and writes of the whole gradient, as listed above
 _DECOMPRESS_PASSES = 1  # a gradient of zeros gets a few values
 
 
-def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
+def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2, latency_us: float = 0.0) -> Graph:
     """Deep gradient compression: workers exchange the largest gradients only.
 
     Each value is sent with its index, and each worker receives what all others send. On a device
@@ -201,6 +202,7 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
         graph: of steps with all-reduces, measured or added by `ddp`.
         ratio: the share of the gradients that is sent; each with its index, so twice the bytes.
         workers: number of workers.
+        latency_us: fixed cost of a call where recorded sizes do not show it, us.
 
     Source: DAYDREAM sections 5.2 and A.10, algorithm 12; Lin et al., "Deep gradient compression",
     ICLR 2018.
@@ -213,8 +215,8 @@ def dgc(graph: Graph, ratio: float = 0.001, workers: int = 2) -> Graph:
     refuse_unsized(graph, "dgc", reduces)
     times = _compression_ns(graph, graph.tasks["bytes"][reduces].astype(np.float64), workers)
     # A ring's all-reduce takes 2 (N - 1) / N of the bytes, all to all N - 1 times what one sends.
-    factor, names = workers * ratio, ("compress", "decompress")
-    return converted(graph, np.flatnonzero(reduces), factor, names, *times)
+    sent, names = (workers * ratio, latency_us), ("compress", "decompress")
+    return converted(graph, np.flatnonzero(reduces), sent, names, times)
 
 
 def _compression_ns(graph: Graph, size: Floats, workers: int) -> tuple[Floats, Floats]:
@@ -257,11 +259,12 @@ DGC = Change(
     group="Distributed training",
     basis="the measured transfer by the bytes sent, plus passes at memory bandwidth",
     assumptions=(
-        "all-reduces are bandwidth-bound and shrink with the bytes they send",
+        FIXED_COST,
         "12 passes over the gradient compress and one unpacks it, concurrent with computation",
         "on a CPU compressing is not concurrent, and takes what was calibrated with a hundredth sent",
         "the weight update takes as long as before, though momentum is no longer its own",
     ),
+    low={"latency_us": 1e6},
     on_cpu=CpuPrediction(),
     error=0.24,
 )

@@ -30,7 +30,7 @@ from stepscope.models.whatif.parts.layers import (
     step_ends,
     working,
 )
-from stepscope.models.whatif.parts.network import append_collectives
+from stepscope.models.whatif.parts.network import append_collectives, time_factor
 from stepscope.trace.columns import ParallelArrays
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run
@@ -283,7 +283,7 @@ def with_buckets_sent(
 
 
 def converted(
-    graph: Graph, tasks: Ids, factor: float, names: tuple[str, str], before_ns: Floats, after_ns: Floats
+    graph: Graph, tasks: Ids, sent: tuple[float, float], names: tuple[str, str], ns: tuple[Floats, Floats]
 ) -> Graph:
     """All-reduces that send part of their bytes, with a conversion before and after each.
 
@@ -292,23 +292,23 @@ def converted(
 
     Args:
         tasks: the all-reduces, tasks.id, shape (n,).
-        factor: the part of the bytes, and of the time.
-        before_ns, after_ns: how long they take, shape (n,).
+        sent: the part of the bytes, and the fixed cost as in `time_factor`, us.
+        ns: how long the conversions take, shape (n,).
     """
     kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
     count = len(tasks)
-    length, sent = graph.tasks["duration_ns"].copy(), graph.tasks["bytes"].copy()
-    length[tasks] = np.rint(length[tasks] * factor)
-    sent[tasks] = np.rint(sent[tasks] * factor)
-    graph = graph.with_tasks(duration_ns=length, bytes=sent)
+    length, size = graph.tasks["duration_ns"].copy(), graph.tasks["bytes"].copy()
+    length[tasks] = np.rint(length[tasks] * time_factor(graph, tasks, *sent))
+    size[tasks] = np.rint(size[tasks] * sent[0])
+    graph = graph.with_tasks(duration_ns=length, bytes=size)
     if on_cpu(graph):
-        graph, tasks = _after_filling(graph, tasks, names[0], before_ns)
+        graph, tasks = _after_filling(graph, tasks, names[0], ns[0])
     else:
         graph, new = insert(
-            graph, tasks, [names[0]] * count, in_front=True, duration_ns=np.rint(before_ns), **kernel
+            graph, tasks, [names[0]] * count, in_front=True, duration_ns=np.rint(ns[0]), **kernel
         )
         tasks = numbers_after(len(graph), new)[tasks]
-    graph, last = insert(graph, tasks, [names[1]] * count, duration_ns=np.rint(after_ns), **kernel)
+    graph, last = insert(graph, tasks, [names[1]] * count, duration_ns=np.rint(ns[1]), **kernel)
     return redirect(graph, numbers_after(len(graph), last)[tasks], last)
 
 
