@@ -21,15 +21,6 @@ from stepscope.base.syntax_trees import parse_call
 from stepscope.errors import BatchError
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.facts import RunPlace
-from stepscope.models.batch_size.resolve_number import Resolver
-from stepscope.models.batch_size.source_facts import (
-    Definition,
-    SourceFacts,
-    keyword,
-    read_facts,
-    written_number,
-)
-from stepscope.models.batch_size.source_files import entries, read_text, settings_files
 from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
 from stepscope.trace.frame_name import is_users_frame
 from stepscope.trace.recorded_steps import workers_of
@@ -299,6 +290,8 @@ def lines_of_origin(
     wanted = next(((key, value) for key, value in arguments.items() if value and value.isdigit()), None)
     if call is None or wanted is None:
         return None
+    from stepscope.models.batch_size.source_facts import keyword, written_number  # slow, and rarely needed
+
     node = parse_call(str(call["call"]))
     given = keyword(node, wanted[0]) if node else None
     spreads = node is not None and any(one.arg is None for one in node.keywords)
@@ -314,9 +307,16 @@ def lines_of_origin(
 
 def _lines(metadata: Metadata, call: Mapping[str, Any], key: str, value: str) -> Iterator[Patch]:
     """The lines that may have the number: of the same file, else of settings files."""
+    from stepscope.models.batch_size.resolve_number import Resolver
+    from stepscope.models.batch_size.source_facts import Definition, keyword, read_facts
+    from stepscope.models.batch_size.source_files import entries, read_text, settings_files
+
     path, capture = str(call["file"]), metadata.capture
     facts = read_facts(read_text(path), path)
-    resolver, site = Resolver(facts, least=0), _site(facts, call)
+    resolver = Resolver(facts, least=0)
+    same = (one for one in facts.calls if facts.text[slice(*facts.span(one.node))] == call["call"])
+    here = (one for one in same if one.node.lineno == call["line"])  # unless the file has changed
+    site = next((Definition("loader", one.name, one.scope, one.node) for one in here), None)
     given = keyword(site.value, key) if site and isinstance(site.value, ast.Call) else None
     options = [str(word) for word in capture.get("command") or ()]
     origins = resolver.follow(given, site) if site and given is not None else []
@@ -331,15 +331,6 @@ def _lines(metadata: Metadata, call: Mapping[str, Any], key: str, value: str) ->
             for entry in entries(text, str(file)):
                 if entry.name.rpartition(".")[2] in keys and entry.value == workers_of(capture):
                     yield _replaced(str(file), text, entry.start, entry.end, value)
-
-
-def _site(facts: SourceFacts, call: Mapping[str, Any]) -> Definition | None:
-    """The call in the file as it is now; None if it is no longer there."""
-    for one in facts.calls:
-        first, last = facts.span(one.node)
-        if facts.text[first:last] == call["call"] and one.node.lineno == call["line"]:
-            return Definition("loader", one.name, one.scope, one.node)
-    return None
 
 
 def _replaced(path: str, text: str, start: int, end: int, value: str) -> Patch:

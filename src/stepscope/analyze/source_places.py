@@ -24,7 +24,6 @@ from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is
 from stepscope.facts.annotate.links.launches import at_launch, caller_of
 from stepscope.facts.annotate.range_names import ENGINE, MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
-from stepscope.models.batch_size.source_files import read_text
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
@@ -401,6 +400,8 @@ def are_of_pytorch(trace: Trace, rows: Rows) -> Mask:
 
 
 def tree_of(path: str) -> ast.AST:
+    from stepscope.models.batch_size.source_files import read_text  # slow, and few traces need it
+
     return parse_source(read_text(path))
 
 

@@ -1,9 +1,11 @@
 """The web application: the page, its API and Perfetto, protected by the guard."""
 
 import gzip
+import re
 from asyncio import Event, Lock
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import msgspec
 from starlette.applications import Starlette
@@ -12,12 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
 from stepscope.faces.page import bundle
-from stepscope.faces.page.bundle import PREFIX, Perfetto, perfetto_folder
+from stepscope.faces.page.bundle import hashes, perfetto_folder
 from stepscope.faces.page.export_answers import report_of
 from stepscope.faces.page.guard import Guard, Token
 from stepscope.faces.page.open_files import Traces, Workbench
@@ -28,6 +31,8 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.trace.redact import own_words, redacted
 
 AHEAD = "levels_inside"
+_PREFIX = "/perfetto"
+_INLINE = re.compile(r"<script[^>]*>(.+?)</script>", re.DOTALL)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
@@ -73,11 +78,32 @@ class Ahead:
         return not await request.is_disconnected()
 
 
+class Perfetto:
+    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = StaticFiles(directory=folder)
+        inline = _INLINE.findall((folder / "index.html").read_text("utf-8"))
+        # Nothing from other origins: Perfetto asks a Google server who the user is.
+        self._policy = (
+            f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {hashes(inline)}; "
+            "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+            "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._files.get_response(self._files.get_path(scope), scope)
+        response.headers["Content-Security-Policy"] = self._policy
+        response.headers["Cache-Control"] = "private, max-age=86400"
+        await response(scope, receive, send)
+
+
 def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     perfetto = perfetto_folder()
 
     def list_traces(request: Request) -> Response:
-        url = f"{PREFIX}/index.html" if perfetto else None
+        url = f"{_PREFIX}/index.html" if perfetto else None
         entries = [file.entry() for file in [*workbench.files.values()]]
         whole = "All ranks" if workbench.job else "The whole run" if workbench.watch else ""
         return _json(request, Traces(url, entries, whole))
@@ -122,7 +148,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         Route("/api/traces/{id}/open", open_trace),
         Route("/api/traces/{id}/page", lambda request: _whole_page(workbench, request)),
         Route("/api/traces/{id}/{name}", ask),
-        *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
+        *([Mount(_PREFIX, Perfetto(perfetto))] if perfetto else []),
         Route("/{file}", lambda request: _file(request.path_params["file"])),
     ]
     handlers = dict.fromkeys((HTTPException, StepscopeError, OSError), _refused)

