@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -255,3 +256,47 @@ def test_eight_real_ranks(traces: Path) -> None:
 def test_an_empty_path_is_refused() -> None:
     with pytest.raises(IngestError, match="the path is empty"):
         stepscope.open("")
+
+
+MEMORY = """
+import ctypes, sys, threading, stepscope
+from stepscope.faces.terminal.source import InputFile
+file = sys.argv[1]
+{read}
+library = ctypes.CDLL(None)
+library.fopen.restype, library.malloc_info.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+library.fclose.argtypes = (ctypes.c_void_p,)
+
+def arenas():
+    file = library.fopen(sys.argv[2].encode(), b"w")
+    library.malloc_info(0, file)
+    library.fclose(file)
+    return open(sys.argv[2]).read().count("<heap ")
+
+def allocate():
+    library.malloc(ctypes.c_size_t(1000))
+    together.wait()
+
+before, together = arenas(), threading.Barrier(5)
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+for thread in threads:
+    thread.start()
+together.wait()
+print(arenas() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no arenas")
+@pytest.mark.parametrize(
+    ("read", "own_arenas"),
+    [
+        ("InputFile(file, None, as_recorded=False, cache=False).open()", False),
+        ("stepscope.open(file, cache=False)", True),  # the process is the user's
+    ],
+)
+def test_threads_of_a_command_use_the_memory_that_others_freed(
+    read: str, own_arenas: bool, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", MEMORY.replace("{read}", read), str(write(tmp_path / "a.json"))]
+    printed = subprocess.run([*command, str(tmp_path / "arenas")], capture_output=True, text=True, check=True)
+    assert (int(printed.stdout) > 0) == own_arenas

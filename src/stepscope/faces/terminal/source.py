@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from itertools import count
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 MEMORY_FORMATS = ("memory snapshot", "memory timeline")
+_MOST_ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 _MOST_FAILURES = 5  # files that cannot be read, named on stderr
 
 
@@ -35,6 +37,18 @@ class OnlyMemory(TraceError):
         file, format = trace.metadata.source, trace.metadata.format
         super().__init__(f"{file} is a {format}; use: stepscope memory {shlex.quote(file)}")
         self.trace = trace
+
+
+def _share_freed_memory() -> None:
+    """Let all threads of this process, which the user did not start, use one arena of glibc.
+
+    An arena of its own returns each long array of a thread to the system, which clears the pages
+    again for the next: a fifth of the memory and a tenth of the time of a million events.
+    """
+    from ctypes import CDLL
+
+    with suppress(AttributeError, OSError, TypeError):  # another C library than glibc
+        CDLL(None).mallopt(_MOST_ARENAS, 1)
 
 
 @dataclass(frozen=True)
@@ -92,6 +106,7 @@ class InputFile:
     def _read(self) -> Trace:
         from stepscope.facts.load import open  # loads NumPy and Arrow: not for `--help`
 
+        _share_freed_memory()
         with progress_bar(f"reading {self.path}") as progress:
             return open(
                 self.path,
