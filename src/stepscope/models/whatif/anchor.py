@@ -17,7 +17,7 @@ from stepscope.graph import Graph, Simulation, scale, simulate
 from stepscope.graph.graph_schema import SYNC
 from stepscope.trace.recorded_steps import apart_ms
 from stepscope.trace.row_order import begins_run
-from stepscope.trace.sets import distinct
+from stepscope.trace.sets import distinct, mask_of, members
 from stepscope.trace.trace import Trace
 
 _LEAST_PACE, _MOST_PACE = 0.2, 4.0  # of the recorded pace; chosen: beyond, the steps are others
@@ -50,18 +50,19 @@ def overlapping_ms(simulation: Simulation) -> float:
     """The step if the next one does not wait for its device work: what the busiest side takes, ms."""
     marks = np.sort(simulation.start_ns[simulation.graph.tasks["mark"] > 0])
     on_cpu = float(marks[-1] - marks[0]) if len(marks) else 0.0
-    return min(max(float(busiest_ns(simulation)[-1]), on_cpu) / 1e6, mean_ms(simulation))
+    return min(max(float(busiest_ns(simulation.graph)[-1]), on_cpu) / 1e6, mean_ms(simulation))
 
 
-def busiest_ns(simulation: Simulation, counts_cpu: bool = True) -> Floats:
+def busiest_ns(graph: Graph, counts_cpu: bool = True) -> Floats:
     """What the busiest side, or only the busiest stream, takes for each step, ns, shape (steps,).
 
     A thread for which no other waits, as one that watches collectives, sleeps in its gaps.
     """
-    graph, tasks, steps = simulation.graph, simulation.graph.tasks, simulation.graph.window.steps
+    tasks, steps, threads = graph.tasks, graph.window.steps, len(graph.threads)
     source, target = (tasks["thread"][graph.links[end]] for end in ("source", "target"))
-    works = counts_cpu & (graph.on_device | np.isin(tasks["thread"], source[source != target]))
-    threads, mine = len(graph.threads), np.isin(tasks["step"], steps) & (counts_cpu | graph.on_device)
+    waited = mask_of(source[source != target], threads)
+    works = counts_cpu & (graph.on_device | members(tasks["thread"], waited))
+    mine = np.isin(tasks["step"], steps) & (counts_cpu | graph.on_device)
     place = np.searchsorted(steps, tasks["step"][mine]) * threads + tasks["thread"][mine]
     spent = (tasks["duration_ns"] + np.where(works, tasks["gap_ns"], 0))[mine]
     busy = np.bincount(place, spent, len(steps) * threads).reshape(len(steps), threads)

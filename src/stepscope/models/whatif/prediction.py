@@ -256,7 +256,7 @@ class Baseline:
         beside = slowdown.error if slowdown else 0.0
         error, spread = max(abs(self._error), self.unexplained, beside, *published), self._spread_ms(after)
         low, high = min(steps), max(steps)
-        works = float(busiest_ns(after, counts_cpu=False).mean()) / 1e6  # on one stream, at any time
+        works = float(busiest_ns(after.graph, counts_cpu=False).mean()) / 1e6  # on one stream, at any time
         least = min(low * (1 - error), max(low - spread, min(low, works)))
         return after, (max(least, 0.0), max(high * (1 + error), high + spread))
 
@@ -268,7 +268,7 @@ class Baseline:
         if self.graph.on_device.any():
             # A CPU that comes to lead its device moves the ends of steps, which is no difference
             # between them; and between threads the work of a step may be at other times.
-            gains.append((busiest_ns(self.simulation) - busiest_ns(after)).tolist())
+            gains.append((self.graph.once(busiest_ns) - busiest_ns(after.graph)).tolist())
         return min(map(error_of_mean, gains)) / 1e6
 
     def _of_one_step(self, after: Simulation) -> list[str]:
