@@ -15,6 +15,7 @@ from stepscope.faces.page.requests import Query
 from stepscope.faces.page.selection import Selection, known, longest_of_each, module_of, selected
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.facts.roofline.operator_work import Counted, key_of
 from stepscope.facts.timeline import Operation
 from stepscope.facts.timeline.chosen_events import events_inside
 from stepscope.facts.timeline.operation import StepId
@@ -26,6 +27,7 @@ from stepscope.trace.trace import Trace
 
 _MAX_ROWS = 50  # of a table; chosen: the page lists the longest, not all
 _MAX_SHAPES, _MAX_PLACES = 100, 30
+_SHAPES = Counted(("Input Dims",), 1)
 
 # -- statistics of all instances like an operation, and the longest of them
 
@@ -148,11 +150,15 @@ def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
 
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:
     """Input shapes of the longest instances, those that take most time first."""
-    events, found = view.trace.events, dict[str, list[int]]()
-    texts = view.trace.arguments.texts(events["source"][longest])
-    for event, text in zip(longest.tolist(), texts, strict=True):
-        if b"Input Dims" in text and (shapes := parse(text).get("Input Dims")):
-            found.setdefault(json.dumps(shapes), []).append(int(events["duration_ns"][event]))
+    events, alike = view.trace.events, dict[Any, list[tuple[int, bytes]]]()
+    times, texts = events["duration_ns"][longest], view.trace.arguments.texts(events["source"][longest])
+    for time, text in zip(times.tolist(), texts, strict=True):
+        if b"Input Dims" in text:
+            alike.setdefault(key_of(0, text, _SHAPES) or text, []).append((time, text))
+    found: dict[str, list[int]] = {}
+    for calls in alike.values():
+        if shapes := parse(calls[0][1]).get("Input Dims"):
+            found.setdefault(json.dumps(shapes), []).extend(time for time, _ in calls)
     by_time = sorted(found.items(), key=lambda pair: -sum(pair[1]))[:_MAX_ROWS]
     return [Shapes(text, len(times), sum(times) // len(times)) for text, times in by_time]
 

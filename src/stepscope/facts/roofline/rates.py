@@ -71,6 +71,7 @@ def is_single(name: str) -> bool:
     return is_tf32(name) or (bool(_SINGLE.search(name)) and not is_half(name))
 
 
+@lru_cache(maxsize=1 << 16)
 def _by_name(name: str) -> str:
     if _NEITHER.search(name):
         return ""
