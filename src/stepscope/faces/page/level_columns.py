@@ -158,7 +158,7 @@ def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[s
 
     Rows of one level follow each other; `operation` counts from its level's first.
     """
-    shown = listed_parts(levels)
+    shown = [listed_parts(level) for level in levels]
     parts = [level.costs.parts for level in levels]
     columns = {
         field: np.concatenate([getattr(part, field)[keep] for part, keep in zip(parts, shown, strict=True)])
@@ -183,17 +183,13 @@ def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[s
     )
 
 
-def listed_parts(levels: Sequence[Level]) -> list[Ids]:
-    """The rows of each level's device side that are on streams that it lists."""
-    tracks = [level.costs.parts.track for level in levels]
-    shown = [[row.id for row in level.resources if row.shown and row.kind != "rank"] for level in levels]
-    sizes, of = np.cumsum([len(track) for track in tracks]), np.concatenate(tracks)
-    number = np.repeat(np.arange(len(levels)), np.diff(sizes, prepend=0))
-    lists = [(level, id) for level, ids in enumerate(shown) for id in ids]
-    most = 1 + max(int(of.max(initial=0)), max((id for _, id in lists), default=0))
-    keep = np.isin(number * most + of, [level * most + id for level, id in lists])
-    keep |= np.array([not level.path for level in levels])[number]
-    return [np.flatnonzero(part) for part in np.split(keep, sizes[:-1])]
+def listed_parts(level: Level) -> Ids:
+    """The rows of a level's device side that are on streams that it lists."""
+    of = level.costs.parts.track
+    if not (level.path and level.hides):
+        return np.arange(len(of))
+    shown = [row.id for row in level.resources if row.shown and row.kind != "rank"]
+    return np.flatnonzero((of[:, None] == np.array(shown, np.int64)).any(axis=1))
 
 
 def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:

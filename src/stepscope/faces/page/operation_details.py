@@ -150,15 +150,15 @@ def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
 
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:
     """Input shapes of the longest instances, those that take most time first."""
-    events, alike = view.trace.events, dict[Any, list[tuple[int, bytes]]]()
-    times, texts = events["duration_ns"][longest], view.trace.arguments.texts(events["source"][longest])
-    for time, text in zip(times.tolist(), texts, strict=True):
+    events, found, known = view.trace.events, dict[str, list[int]](), dict[Any, str]()
+    texts = view.trace.arguments.texts(events["source"][longest])
+    for event, text in zip(longest.tolist(), texts, strict=True):
         if b"Input Dims" in text:
-            alike.setdefault(key_of(0, text, _SHAPES) or text, []).append((time, text))
-    found: dict[str, list[int]] = {}
-    for calls in alike.values():
-        if shapes := parse(calls[0][1]).get("Input Dims"):
-            found.setdefault(json.dumps(shapes), []).extend(time for time, _ in calls)
+            key = key_of(0, text, _SHAPES) or text  # most are alike
+            if key not in known:
+                known[key] = json.dumps(parse(text).get("Input Dims") or None)
+            found.setdefault(known[key], []).append(int(events["duration_ns"][event]))
+    found.pop("null", None)
     by_time = sorted(found.items(), key=lambda pair: -sum(pair[1]))[:_MAX_ROWS]
     return [Shapes(text, len(times), sum(times) // len(times)) for text, times in by_time]
 

@@ -121,7 +121,7 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
         },
         resources=counts,
         operations=[len(level) for level in levels],
-        device=[len(rows) for rows in listed_parts(levels)],
+        device=[len(listed_parts(level)) for level in levels],
     )
     events, names = _events(view, places)
     return StepAnswer(

@@ -203,13 +203,11 @@ def _opened(files: Sequence[InputFile], redact: bool) -> list[Trace]:
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
     """Everything made here is kept until the end, so looking for garbage is in vain."""
-    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        gc.enable()
 
 
 @_without_cycle_search()
