@@ -295,9 +295,8 @@ def lines_of_origin(
     node = parse_call(str(call["call"]))
     given = keyword(node, wanted[0]) if node else None
     spreads = node is not None and any(one.arg is None for one in node.keywords)
-    if given is None and not spreads:
-        return None
-    if given is not None and written_number(given, least=0) is not None:
+    is_here = given is not None and written_number(given, least=0) is not None
+    if is_here or (given is None and not spreads):
         return None
     try:
         return list(dict.fromkeys(_lines(metadata, call, *wanted)))

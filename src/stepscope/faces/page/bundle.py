@@ -36,7 +36,7 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
     """The page as one text, its scripts and styles inlined."""
     html = page(name).read_text("utf-8")
     scripts = [_script(found["file"]) for found in _SCRIPT.finditer(html)]
-    styles = [_style(_HREF.search(found[0])) for found in _STYLE.finditer(html)]
+    styles = [_style(href[1]) for found in _STYLE.finditer(html) if (href := _HREF.search(found[0]))]
     bare = _STYLE.sub("", _SCRIPT.sub("", html)).replace("<head>", f"<head>{_policy(scripts)}", 1)
     head, closing, body = bare.partition("</head>")
     # A module script runs after the document is parsed, so the data may be in the head.
@@ -75,10 +75,8 @@ def _script(name: str) -> str:
     return f'<script type="module">{text}</script>\n'
 
 
-def _style(name: re.Match[str] | None) -> str:
-    if name is None:
-        return ""
-    text = re.sub(r"</(?=style)", r"<\\/", _read(name[1]), flags=re.IGNORECASE)
+def _style(name: str) -> str:
+    text = re.sub(r"</(?=style)", r"<\\/", _read(name), flags=re.IGNORECASE)
     return f"<style>{text}</style>\n"
 
 

@@ -147,8 +147,7 @@ def _findings(report: Report) -> Findings:
 
 def _scopes(report: Report, overview: Any) -> Iterator[dict[str, str]]:
     first = str(report.rank)
-    ranks = [str(rank) for rank in overview.ranks[:_MAX_RANKS]]
-    yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
+    yield from ({"rank": rank} for rank in dict.fromkeys([first, *map(str, overview.ranks[:_MAX_RANKS])]))
     yield from ({"rank": first, "step": step} for step in _told_steps(report, overview))
 
 

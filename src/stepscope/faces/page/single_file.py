@@ -84,10 +84,9 @@ class Archive:
     def add(self, *answers: KeyedAnswer, reserve: int = 0) -> bool:
         """Write answers, all or none; returns whether there was room."""
         grown = self._with(*answers)
-        if self._share(grown, reserve) > 1:
-            return False
-        self._become(grown)
-        return True
+        if fits := self._share(grown, reserve) <= 1:
+            self._become(grown)
+        return fits
 
     def add_all(self, answers: Iterable[KeyedAnswer]) -> None:
         """Write answers that a file must hold."""
@@ -248,9 +247,8 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
 
 
 def _add_others(archive: Archive, report: Report) -> list[str]:
-    return _add_some(
-        archive, export.flames_against_others(report), "flame graphs compared with another trace"
-    )
+    what = "flame graphs compared with another trace"
+    return _add_some(archive, export.flames_against_others(report), what)
 
 
 def _add_some(archive: Archive, answers: Iterable[KeyedAnswer], what: str, number: int = 0) -> list[str]:

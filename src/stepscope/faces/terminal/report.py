@@ -203,11 +203,13 @@ def _opened(files: Sequence[InputFile], redact: bool) -> list[Trace]:
 @contextmanager
 def _without_cycle_search() -> Iterator[None]:
     """Everything made here is kept until the end, so looking for garbage is in vain."""
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_on:
+            gc.enable()
 
 
 @_without_cycle_search()
