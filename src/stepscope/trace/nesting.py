@@ -67,7 +67,7 @@ def innermost(parent: Ids32, chosen: Mask) -> Ids32:
         >>> innermost(np.array([-1, 0, 1]), np.array([True, False, False])).tolist()
         [0, 0, 0]
     """
-    return inherit(parent, np.where(chosen, np.arange(len(chosen)), -1))
+    return inherit(parent, np.where(chosen, np.arange(len(chosen), dtype=np.int32), -1))
 
 
 def is_inside(parent: Ids32, chosen: Mask) -> Mask:

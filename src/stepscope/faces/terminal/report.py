@@ -222,8 +222,7 @@ def _write_html(
     whatifs: Sequence[str],
     rules: Sequence[str],
 ) -> None:
-    """Write the page with the data of one step of the first trace, and of that step on its other ranks;
-    the other traces are compared with it."""
+    """Write the page with one step of the first trace, on all its ranks; others are compared with it."""
     from stepscope.analyze import load_rules
     from stepscope.base.numbers import plural
     from stepscope.faces.page.export_answers import report_of

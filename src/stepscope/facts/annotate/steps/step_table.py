@@ -10,6 +10,7 @@ from stepscope.facts.annotate.links.launches import device_work, launched_before
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.nesting import outermost
 from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.sets import one_of
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -114,7 +115,7 @@ def windows_of(steps: Table) -> tuple[Times, Times]:
 
 def events_in_steps(trace: Trace, rank: int, steps: IntArray) -> Mask:
     """The events of a rank's steps of these numbers, those on devices included, bool, shape (events,)."""
-    return of_rank(trace, rank) & np.isin(trace.events["step"], steps)
+    return of_rank(trace, rank) & one_of(trace.events["step"], steps.tolist())
 
 
 def mean_device_ms(steps: Table) -> tuple[float | None, float | None]:
