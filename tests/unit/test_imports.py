@@ -37,3 +37,8 @@ def test_the_check_would_see_a_heavy_import() -> None:
 
 def test_a_trace_opens_without_any_framework() -> None:
     assert loaded("import stepscope.read.chrome.trace_events").isdisjoint({"torch", "jax", "pandas"})
+
+
+def test_a_single_file_needs_no_web_server_and_no_recorder() -> None:
+    names = loaded("import stepscope.faces.page.single_file\nfrom stepscope.analyze import RULES")
+    assert names.isdisjoint({"starlette", "asyncio", "stepscope.record", "stepscope.models.batch_size"})
