@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.errors import ChangeError
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
 from stepscope.trace.row_order import place_in_group, places_among, rows_by_key
@@ -252,7 +253,9 @@ def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:
 
 def fixed_ns(kind: Ids, size: Ids, time: Floats, unknown_ns: float) -> Floats:
     """What does not grow with the bytes of each call, ns; where no line through the calls of its kind
-    shows it, `unknown_ns`, at most the fastest of them."""
+    shows it, `unknown_ns`, at most the fastest of them; raises ChangeError if that is below 0."""
+    if not unknown_ns >= 0:
+        raise ChangeError(f"expected latency_us of at least 0, found {unknown_ns / 1e3:g}")
     fixed = np.zeros(len(kind))
     for calls in rows_by_key(kind, np.flatnonzero(kind >= 0)).values():
         shown = _intercept(size[calls], time[calls])

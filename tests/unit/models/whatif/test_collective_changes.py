@@ -411,6 +411,12 @@ def test_more_bandwidth_leaves_the_fixed_cost_that_recorded_sizes_show() -> None
     assert step_us(converted(graph, tasks, (0.5, 0), ("cast", "cast"), (nothing, nothing))) == 500
 
 
+def test_a_negative_fixed_cost_is_refused() -> None:
+    """It would make collectives faster than their bytes allow."""
+    with pytest.raises(ChangeError, match="expected latency_us of at least 0, found -5"):
+        changed(sending([(None, 100.0)]), "bandwidth:latency_us=-5")
+
+
 def test_each_kind_of_collective_has_its_own_fixed_cost() -> None:
     gathers: list[Sent] = [(100_000, 40.0), (300_000, 100.0)] * 2  # 10 us, and 30 us for each 100 kB
     assert step_us(sending(LINE, more=gathers), "bandwidth:factor=2") == 540 - 40 + 280 - 120
